@@ -1,0 +1,197 @@
+"""The embedded engine: answers the generation requests of all agents in this process, batched as they come.
+
+A request waits in the lane of its agent's weights. One task advances the lanes, a token at a time, and lets the event
+loop run in between, so rows join and leave whenever they can. Before each pass it waits for requests that are about to
+come: passes are larger so, and what is in each does not depend on how fast anything else was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from dagrl.backends.hf_trainer import HFPolicy
+from dagrl.backends.lane import Lane, Row, check_prompt
+from dagrl.backends.loading import end_token_ids, max_positions
+from dagrl.backends.stopping import Pieces, StopTexts
+from dagrl.types import Completion, GenerationRequest, Metrics
+
+_QUIET_ROUNDS = 12
+"""Turns of the event loop without a new request after which none is on its way. From an answer to the next request of
+the same trajectory it takes six: the way up through the tasks of its branch, its node and its round."""
+_SMALL_SHARE = 0.25
+"""A lane with less than this share of the fullest lane's rows lets some passes go by, until more have gathered …"""
+_SMALL_PASSES = 8
+"""… but not more than this in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Agent:
+    """What the engine knows of one agent group."""
+
+    name: str
+    lane: Lane
+    end_ids: frozenset[int]
+    context: float
+    """Longest sequence of its model in tokens."""
+    pieces: Pieces
+
+
+class HFGenerator:
+    """Generates with the very modules that are trained: no weights are copied, and none are ever old."""
+
+    def __init__(
+        self,
+        policies: Mapping[int, HFPolicy],
+        names: Mapping[int, str],
+        *,
+        max_rows: int,
+        cache_tokens: int,
+        settle_s: float = 0.0,
+    ) -> None:
+        """`policies` by agent group; `max_rows` advance together in a lane; lanes share `cache_tokens` evenly.
+
+        `settle_s`: how long, from its start, a wait that `away` tells of holds up the next pass.
+        """
+        weights = {group: (id(policy.network), policy.adapter) for group, policy in policies.items()}
+        share = cache_tokens // len(set(weights.values()))
+        lanes: dict[tuple[int, str | None], Lane] = {}
+        for group, policy in policies.items():
+            if weights[group] not in lanes:
+                lanes[weights[group]] = Lane(
+                    policy.network,
+                    policy.adapter,
+                    name=f"agent {names[group]}",
+                    policy=policy,
+                    max_rows=max_rows,
+                    cache_tokens=share,
+                )
+        self._lanes = list(lanes.values())
+        self._agents = {
+            group: _agent(policy, names[group], lanes[weights[group]]) for group, policy in policies.items()
+        }
+        self._task: asyncio.Task[None] | None = None
+        self._settle_s = settle_s
+        self._away: dict[int, float] = {}
+        """When each wait that is going on began."""
+        self._numbers = itertools.count()
+        self._back = asyncio.Event()
+
+    async def generate(self, request: GenerationRequest) -> Completion:
+        """Raises DagrlError where the prompt is empty or does not fit the model."""
+        agent = self._agents[request.agent_group]
+        row = Row(
+            request=request,
+            future=asyncio.get_running_loop().create_future(),
+            limit=check_prompt(request, agent.context, f"agent {agent.name}"),
+            stop_ids=agent.end_ids.union(request.params.stop_token_ids),
+            texts=StopTexts(request.params.stop, agent.pieces) if request.params.stop else None,
+        )
+        agent.lane.waiting.append(row)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._work())
+            self._task.add_done_callback(self._pass_on)
+        return await row.future
+
+    def metrics(self) -> Metrics:
+        """Share of prompt tokens whose keys and values were not computed but copied, from a sample or earlier turn."""
+        asked = sum(lane.num_prompt_tokens for lane in self._lanes)
+        computed = sum(lane.num_computed_tokens for lane in self._lanes)
+        return {"perf/prefix_reused": 1.0 - computed / asked if asked else 0.0}
+
+    async def close(self) -> None:
+        """Ends the engine; requests that are not answered are cancelled."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    def begin_batch(self) -> None:
+        """Forgets the keys and values of conversations that are over."""
+        for lane in self._lanes:
+            lane.forget()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        number = next(self._numbers)
+        self._away[number] = time.monotonic()
+        try:
+            yield
+        finally:
+            del self._away[number]
+            self._back.set()
+
+    async def _work(self) -> None:
+        has_answered = True
+        while any(lane.is_busy for lane in self._lanes):
+            if has_answered:
+                await self._settle()
+            has_answered = False
+            for lane in self._chosen():
+                has_answered |= lane.step()
+            await asyncio.sleep(0)
+
+    def _chosen(self) -> list[Lane]:
+        """The lanes that make the next pass: a pass over few rows costs nearly as much as one over many."""
+        fullest = max(lane.num_rows for lane in self._lanes)
+        chosen = []
+        for lane in self._lanes:
+            is_small = lane.num_rows < _SMALL_SHARE * fullest and lane.num_passed < _SMALL_PASSES
+            if not lane.is_busy:
+                continue
+            lane.num_passed = lane.num_passed + 1 if is_small else 0
+            if not is_small:
+                chosen.append(lane)
+        return chosen
+
+    async def _settle(self) -> None:
+        """Waits until no request is on its way, nor anyone away who is not yet late."""
+        while True:
+            await self._gather()
+            hold = max(self._away.values(), default=-self._settle_s) + self._settle_s - time.monotonic()
+            if not self._away or hold <= 0:
+                return
+            self._back.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._back.wait(), hold)
+
+    async def _gather(self) -> None:
+        """Waits until requests stop arriving."""
+        known, quiet = -1, 0
+        while quiet < _QUIET_ROUNDS:
+            await asyncio.sleep(0)
+            waiting = sum(len(lane.waiting) for lane in self._lanes)
+            quiet = quiet + 1 if waiting == known else 0
+            known = waiting
+
+    def _pass_on(self, task: asyncio.Task[None]) -> None:
+        """A fault or the closing of the engine ends every request that it had not answered.
+
+        Where the engine just ran out of work nothing is left; what waits by now came later and has its own task.
+        """
+        fault = None if task.cancelled() else task.exception()
+        if fault is None and not task.cancelled():
+            return
+        for lane in self._lanes:
+            for row in lane.drain():
+                if row.future.done() or row.future.get_loop().is_closed():
+                    continue
+                if fault is None:
+                    row.future.cancel()
+                else:
+                    row.future.set_exception(fault)
+
+
+def _agent(policy: HFPolicy, name: str, lane: Lane) -> _Agent:
+    module = policy.network.module
+    return _Agent(
+        name,
+        lane,
+        end_token_ids(module, policy.tokenizer),
+        max_positions(module.config),
+        Pieces(policy.tokenizer),
+    )

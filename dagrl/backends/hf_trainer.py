@@ -1,0 +1,121 @@
+"""Policies and references on Hugging Face models: scoring, one optimizer step at a time, saving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from dagrl.backends import adapters
+from dagrl.backends.base import PolicyLoss, Scores, UpdateStats
+from dagrl.backends.forward import (
+    Budget,
+    MicroPlan,
+    enable_checkpointing,
+    optimize,
+    plan_scoring,
+    response_logprobs,
+    score,
+    training_mode,
+)
+from dagrl.backends.loading import restore_weights
+from dagrl.backends.network import Network
+from dagrl.backends.optimizer import Optimizer
+from dagrl.experience import Sequences
+
+
+class HFReference:
+    """The initial weights: a frozen network, or the base of an adapter with the adapter off."""
+
+    def __init__(self, network: Network, *, budget: Budget) -> None:
+        self._network = network
+        self._budget = budget
+
+    def score(self, sequences: Sequences) -> Scores:
+        self._network.use(None)
+        return score(self._network, sequences, self._budget)
+
+
+class HFPolicy:
+    """One agent's policy: all weights of a network, or one LoRA adapter on it."""
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        tokenizer: Any,
+        budget: Budget,
+        optimizer: Optimizer | None,
+        adapter: str | None = None,
+        has_checkpointing: bool = False,
+    ) -> None:
+        self.network = network
+        self.adapter = adapter
+        self.tokenizer = tokenizer
+        self._budget = budget
+        self._optimizer = optimizer
+        if has_checkpointing:
+            enable_checkpointing(network.module)
+
+    @property
+    def version(self) -> int:
+        return 0 if self._optimizer is None else self._optimizer.version
+
+    @property
+    def num_optimizer_bytes(self) -> int:
+        """Memory of moments and master weights."""
+        return 0 if self._optimizer is None else self._optimizer.num_bytes
+
+    def score(self, sequences: Sequences) -> Scores:
+        self.network.use(self.adapter)
+        return score(self.network, sequences, self._budget)
+
+    def update(self, sequences: Sequences, loss: PolicyLoss, *, entropy_gradient: bool = False) -> UpdateStats:
+        """One optimizer step; turns without a response are left out."""
+        assert self._optimizer is not None, f"the policy of {self.network.name} is frozen"
+        self.network.use(self.adapter)
+        micro_plan = plan_scoring(sequences, self._budget)
+        assert micro_plan.batches, "an update needs at least one response token"
+        with training_mode(self.network.module):
+            shares = self._shares(sequences, micro_plan, loss, entropy_gradient)
+            stats = optimize(micro_plan, shares, self._optimizer)
+        if stats.is_finite:
+            self.network.note_change(self.adapter)
+        return stats
+
+    def save(self, folder: Path) -> None:
+        """Weights and tokenizer; an adapter is saved by itself, with the place of its base written down."""
+        if self.adapter is None:
+            self.network.module.save_pretrained(folder)
+        else:
+            adapters.save(self.network, self.adapter, folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def load(self, folder: Path) -> None:
+        """Takes the weights that `save` wrote; optimizer and version come by `load_state_dict`, after this."""
+        if self.adapter is None:
+            restore_weights(self.network.module, folder)
+        else:
+            adapters.restore(self.network, self.adapter, folder)
+        self.network.note_change(self.adapter)
+        if self._optimizer is not None:
+            self._optimizer.reread()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._optimizer is None else self._optimizer.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self._optimizer is not None:
+            self._optimizer.load_state_dict(state)
+            self.network.note_change(self.adapter)
+
+    def _shares(
+        self, sequences: Sequences, micro_plan: MicroPlan, loss: PolicyLoss, entropy_gradient: bool
+    ) -> Iterator[Tensor]:
+        for batch in micro_plan.batches:
+            logprobs, entropy = response_logprobs(
+                self.network, sequences, batch, self._budget, entropy_gradient=entropy_gradient
+            )
+            yield loss(logprobs, entropy, batch)

@@ -1,0 +1,128 @@
+"""Loads models and tokenizers from folders, Hugging Face names and recipes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+from dagrl.backends.recipes import Progress, ensure_model
+from dagrl.errors import DagrlError
+from dagrl.workflow.sections import ModelSpec
+
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # runs show their own progress
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def locate(spec: ModelSpec, base: Path, progress: Progress) -> str:
+    """Where `spec`'s model lies: a folder, made by its recipe if need be, or a Hugging Face name.
+
+    A `path` is looked for in `base`, then in the working directory; what is in neither is a name.
+    """
+    if spec.recipe is not None and spec.path is not None:
+        raise DagrlError("both `path` and `recipe` are given", where="model", how="give one, say model.recipe=null")
+    if spec.recipe is not None:
+        return str(ensure_model(spec.recipe, spec.recipe_kwargs, base, progress))
+    if spec.path is None:
+        raise DagrlError("no model is given", where="config.model", how="give `path` or `recipe`")
+    return _folder_or_name(spec.path, base)
+
+
+def load_tokenizer(spec: ModelSpec, location: str, base: Path) -> Any:
+    """The tokenizer of `spec`, or that of the model at `location`."""
+    place = location if spec.tokenizer is None else _folder_or_name(spec.tokenizer, base)
+    return _load(AutoTokenizer, place, "tokenizer", trust_remote_code=spec.trust_remote_code)
+
+
+def load_causal_lm(spec: ModelSpec, location: str) -> Any:
+    """A causal language model in evaluation mode with every dropout at 0, on its device."""
+    return _prepare(_load(AutoModelForCausalLM, location, "model", **_arguments(spec)), spec)
+
+
+def load_backbone(spec: ModelSpec, location: str) -> Any:
+    """The same without the language model's head."""
+    return _prepare(_load(AutoModel, location, "model", **_arguments(spec)), spec)
+
+
+def restore_weights(model: Any, folder: Path) -> None:
+    """Copies the weights saved in `folder` into `model`, in place, so that an optimizer keeps hold of them."""
+    saved = type(model).from_pretrained(folder, dtype=next(model.parameters()).dtype)
+    model.load_state_dict(saved.state_dict())
+
+
+def device_of(spec: ModelSpec) -> torch.device:
+    """`spec.device`; if not given the first GPU, or the CPU where there is none."""
+    if spec.device is not None:
+        return torch.device(spec.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def max_positions(config: Any) -> float:
+    """Longest sequence the model was made for, in tokens; infinity where its config does not say."""
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return math.inf if limit is None else int(limit)
+
+
+def end_token_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """The tokens that end a response: of the generation config, the model's config and the tokenizer."""
+    found: set[int] = set()
+    for source in (getattr(model, "generation_config", None), model.config, tokenizer):
+        ids = getattr(source, "eos_token_id", None)
+        found |= set(ids) if isinstance(ids, (list, tuple)) else set() if ids is None else {int(ids)}
+    return frozenset(found)
+
+
+def _arguments(spec: ModelSpec) -> dict[str, Any]:
+    return {
+        "dtype": DTYPES[spec.dtype],
+        "attn_implementation": spec.attn_implementation,
+        "trust_remote_code": spec.trust_remote_code,
+    }
+
+
+def _prepare(model: Any, spec: ModelSpec) -> Any:
+    without_dropout(model)
+    try:
+        return model.to(device_of(spec)).eval()
+    except (RuntimeError, AssertionError) as error:  # what torch raises for devices that it does not know or have
+        raise DagrlError(
+            f"the model cannot be put on '{spec.device}': {str(error).splitlines()[0]}",
+            where="model.device",
+            how="leave it out, or give cpu, cuda or cuda:1",
+        ) from error
+
+
+def without_dropout(model: torch.nn.Module) -> None:
+    """Sets every dropout to 0: log-probs must be the same function when they are taken and when they are trained."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+def _folder_or_name(path: str, base: Path) -> str:
+    for candidate in (base / path, Path(path)):
+        if candidate.is_dir():
+            return str(candidate.resolve())
+    return path
+
+
+def _load(loader: Any, place: str, what: str, **arguments: Any) -> Any:
+    try:
+        return loader.from_pretrained(place, **arguments)
+    except (OSError, ValueError, ImportError) as error:
+        is_folder = Path(place).is_dir()
+        raise DagrlError(
+            f"the {what} cannot be loaded: {error}",
+            where=place,
+            how=f"the folder must hold a Hugging Face {what}"
+            if is_folder
+            else "give a folder that exists, or a Hugging Face name that is in the cache or can be reached",
+        ) from error

@@ -1,0 +1,230 @@
+"""The models of a workflow, each built once per owner: policies, references, critics, tokenizers and the generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dagrl.backends import adapters
+from dagrl.backends.base import Generator, PolicyModel, ReferenceModel, Tokenizer, ValueModel
+from dagrl.backends.forward import budget_of
+from dagrl.backends.hf_critic import HFCritic
+from dagrl.backends.hf_generator import HFGenerator
+from dagrl.backends.hf_trainer import HFPolicy, HFReference
+from dagrl.backends.loading import load_backbone, load_causal_lm, load_tokenizer, locate
+from dagrl.backends.network import Network
+from dagrl.backends.optimizer import Optimizer
+from dagrl.backends.recipes import Progress
+from dagrl.errors import DagrlError
+from dagrl.seeds import derive_seed
+from dagrl.workflow.graph import Workflow
+from dagrl.workflow.groups import AgentGroup
+from dagrl.workflow.sections import ModelSpec, RolloutSpec
+
+MakeGenerator = Callable[[Mapping[int, HFPolicy], Mapping[int, str], RolloutSpec], Generator]
+"""(policies by agent group, names by agent group, rollout section) -> engine."""
+
+
+def _transformers_engine(policies: Mapping[int, HFPolicy], names: Mapping[int, str], spec: RolloutSpec) -> Generator:
+    return HFGenerator(
+        policies,
+        names,
+        max_rows=spec.max_batch_size,
+        cache_tokens=spec.prefix_cache_tokens,
+        settle_s=spec.settle_s,
+    )
+
+
+ENGINES: dict[str, MakeGenerator] = {"transformers": _transformers_engine}
+
+
+class ModelPool:
+    """Lookup of models by agent group, and by owner for what is trained and saved."""
+
+    def __init__(
+        self,
+        *,
+        groups: tuple[AgentGroup, ...],
+        policies: Mapping[int, HFPolicy],
+        references: Mapping[int, ReferenceModel],
+        critics: Mapping[int, HFCritic],
+        generator: Generator,
+        modules: tuple[Any, ...],
+    ) -> None:
+        self._owners = {group.index: group.critic_owner for group in groups}
+        self._policies = dict(policies)
+        self._references = dict(references)
+        self._critics = dict(critics)
+        self._generator = generator
+        self._modules = modules
+
+    def tokenizer(self, group: int) -> Tokenizer:
+        tokenizer: Tokenizer = self._policies[group].tokenizer
+        return tokenizer
+
+    def policy(self, group: int) -> PolicyModel:
+        return self._policies[group]
+
+    def reference(self, group: int) -> ReferenceModel:
+        return self._references[group]
+
+    def critic(self, group: int) -> ValueModel:
+        """The critic that `group` uses, its own or a shared one."""
+        owner = self._owners[group]
+        assert owner is not None, f"agent group {group} has no critic"
+        return self._critics[owner]
+
+    @property
+    def generator(self) -> Generator:
+        return self._generator
+
+    def policies(self) -> dict[int, PolicyModel]:
+        """Every agent group's policy, frozen ones too."""
+        return dict(self._policies)
+
+    def critics(self) -> dict[int, ValueModel]:
+        """Critics by the group that owns them."""
+        return dict(self._critics)
+
+    def memory_bytes(self) -> int:
+        """Of all weights, each counted once, and of what optimizers hold so far."""
+        weights: dict[int, int] = {
+            p.data_ptr(): p.numel() * p.element_size() for module in self._modules for p in module.parameters()
+        }
+        optimizers = sum(policy.num_optimizer_bytes for policy in self._policies.values())
+        optimizers += sum(critic.num_optimizer_bytes for critic in self._critics.values())
+        return optimizers + sum(weights.values())
+
+
+def build_pool(workflow: Workflow, *, total_optimizer_steps: Mapping[str, int], progress: Progress) -> ModelPool:
+    """Loads every model of `workflow` once per owner; models by recipe are made on first use.
+
+    `total_optimizer_steps` is where schedules end that do not say so themselves, by model (`policy_0`, `critic_1`; one
+    not named makes no step); `progress` hears of recipes at work.
+    Raises DagrlError where a model cannot be loaded or served.
+    """
+    rollout = workflow.spec.config.rollout
+    if rollout.engine not in ENGINES:
+        raise DagrlError(
+            f"the engine '{rollout.engine}' is not there", where="rollout.engine", how=f"use {', '.join(ENGINES)}"
+        )
+    builder = _Builder(
+        base=workflow.path.resolve().parent,
+        seed=workflow.spec.config.trainer.seed,
+        total_steps=total_optimizer_steps,
+        progress=progress,
+    )
+    policies = {group.index: builder.policy(group) for group in workflow.groups}
+    references = {g.index: builder.reference(g, policies[g.index]) for g in workflow.groups if g.needs_reference}
+    critics = {g.index: builder.critic(g) for g in workflow.groups if g.critic is not None}
+    names = {group.index: group.name for group in workflow.groups}
+    for group in workflow.groups:
+        if group.critic_owner is not None:
+            _check_tokenizers(group, policies[group.index].tokenizer, critics[group.critic_owner].tokenizer)
+    return ModelPool(
+        groups=workflow.groups,
+        policies=policies,
+        references=references,
+        critics=critics,
+        generator=ENGINES[rollout.engine](policies, names, rollout),
+        modules=builder.modules(critics.values()),
+    )
+
+
+def _check_tokenizers(group: AgentGroup, policys: Any, critics: Any) -> None:
+    """A critic is given the agent's ids as they are."""
+    if policys.get_vocab() != critics.get_vocab():
+        raise DagrlError(
+            f"the critic of agent '{group.name}' has another tokenizer than the agent: its ids mean other texts",
+            where="critic.model",
+            how="give it a model of the same family, or a critic of its own",
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Builder:
+    """Loads models and remembers those that are frozen, which everyone with an equal spec shares."""
+
+    base: Path
+    seed: int
+    total_steps: Mapping[str, int]
+    progress: Progress
+    networks: list[Network] = field(default_factory=list)
+    frozen: dict[str, Network] = field(default_factory=dict)
+    """Networks whose own weights never change, by their model spec."""
+
+    def policy(self, group: AgentGroup) -> HFPolicy:
+        network, adapter, optimizer = (
+            self._trained(group) if group.is_trained else (self._frozen(group.model), None, None)
+        )
+        return HFPolicy(
+            network,
+            tokenizer=self._tokenizer(group.model),
+            budget=budget_of(group.actor),
+            optimizer=optimizer,
+            adapter=adapter,
+            has_checkpointing=group.model.gradient_checkpointing,
+        )
+
+    def reference(self, group: AgentGroup, policy: HFPolicy) -> ReferenceModel:
+        """The policy's own network with the adapter off, if it has one; else the frozen copy of its model."""
+        network = self._frozen(group.model) if policy.adapter is None else policy.network
+        return HFReference(network, budget=budget_of(group.actor))
+
+    def critic(self, group: AgentGroup) -> HFCritic:
+        assert group.critic is not None and group.critic_model is not None
+        spec, model = group.critic, group.critic_model
+        common: dict[str, Any] = {
+            "tokenizer": self._tokenizer(model),
+            "budget": budget_of(spec),
+            "optim": spec.optim,
+            "total_steps": self.total_steps.get(f"critic_{group.index}", 0),
+        }
+        if spec.kind == "model":
+            return HFCritic.with_backbone(
+                load_backbone(model, self._locate(model)), has_checkpointing=model.gradient_checkpointing, **common
+            )
+        seed = derive_seed(self.seed, "critic", group.index)
+        return HFCritic.on_frozen(self._frozen(model), head_hidden=spec.head_hidden, seed=seed, **common)
+
+    def modules(self, critics: Any) -> tuple[Any, ...]:
+        """Every module in memory."""
+        return (*(network.module for network in self.networks), *(part for c in critics for part in c.modules))
+
+    def _trained(self, group: AgentGroup) -> tuple[Network, str | None, Optimizer]:
+        adapter, parameters = None, []
+        if group.adapter is None:
+            network = self._network(group.model)
+            parameters = [p for p in network.module.parameters() if p.requires_grad]
+        else:
+            network = self._frozen(group.model) if group.adapter.shared_base else self._network(group.model)
+            adapter = f"group_{group.index}"
+            parameters = adapters.add(
+                network,
+                adapter,
+                group.adapter,
+                location=self._locate(group.model),
+                seed=derive_seed(self.seed, "adapter", group.index),
+            )
+        total_steps = self.total_steps.get(f"policy_{group.index}", 0)
+        return network, adapter, Optimizer(parameters, group.actor.optim, total_steps=total_steps)
+
+    def _frozen(self, spec: ModelSpec) -> Network:
+        key = spec.model_dump_json()
+        if key not in self.frozen:
+            self.frozen[key] = self._network(spec)
+            self.frozen[key].module.requires_grad_(False)
+        return self.frozen[key]
+
+    def _network(self, spec: ModelSpec) -> Network:
+        location = self._locate(spec)
+        self.networks.append(Network(load_causal_lm(spec, location), name=location))
+        return self.networks[-1]
+
+    def _tokenizer(self, spec: ModelSpec) -> Any:
+        return load_tokenizer(spec, self._locate(spec), self.base)
+
+    def _locate(self, spec: ModelSpec) -> str:
+        return locate(spec, self.base, self.progress)

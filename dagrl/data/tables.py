@@ -1,0 +1,125 @@
+"""Where rows come from: parquet, jsonl, json, Hugging Face names, folders. The door to pyarrow and datasets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dagrl.errors import DataError
+
+_DEFAULT_SPLITS = {"train": "train", "val": "test"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The rows of one file or data set, as they stand in it."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: Sequence[Mapping[str, Any]]
+    places: Sequence[str]
+    """How each row is named in messages: `row 3` (from 0), `line 4` of a jsonl file (from 1)."""
+
+
+def read_table(path: str, base: Path, split_name: str) -> Table:
+    suffix = Path(path).suffix.lower()
+    if suffix in _READERS:
+        return _READERS[suffix](_find_file(path, base))
+    if any((start / path).is_file() for start in (base, Path.cwd())):
+        raise DataError("is no file of rows that can be read", where=path, how=f"one ends in {', '.join(_READERS)}")
+    return _read_named(path, base, split_name)
+
+
+def _find_file(path: str, base: Path) -> Path:
+    tried = [base / path, Path.cwd() / path]
+    for candidate in tried:
+        if candidate.is_file():
+            return candidate
+    looked = " and ".join(dict.fromkeys(str(candidate) for candidate in tried))
+    raise DataError("no such file", where=path, how=f"looked at {looked}")
+
+
+def _read_parquet(path: Path) -> Table:
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"is not a readable parquet file: {error}", where=str(path)) from error
+    return _numbered(str(path), table.column_names, table.to_pylist())
+
+
+def _read_jsonl(path: Path) -> Table:
+    rows: list[Any] = []
+    places: list[str] = []
+    for number, line in enumerate(_text_of(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        rows.append(_parse(line, f"{path}:{number}"))
+        places.append(f"line {number}")
+    return Table(name=str(path), columns=_columns_of(path, rows, places), rows=rows, places=places)
+
+
+def _read_json(path: Path) -> Table:
+    rows = _parse(_text_of(path), str(path))
+    if not isinstance(rows, list):
+        raise DataError(f"holds a {type(rows).__name__}, not a list of rows", where=str(path))
+    places = [f"row {number}" for number in range(len(rows))]
+    return Table(name=str(path), columns=_columns_of(path, rows, places), rows=rows, places=places)
+
+
+def _read_named(path: str, base: Path, split_name: str) -> Table:
+    """A data set of the Hugging Face hub, or a folder of data files: `name` or `name:split`."""
+    from datasets import load_dataset  # slow to import, and not needed for files
+
+    name, _, split = path.partition(":")
+    split = split or _DEFAULT_SPLITS.get(split_name, split_name)
+    folder = next((str(start / name) for start in (base, Path.cwd()) if (start / name).is_dir()), name)
+    try:
+        data = load_dataset(folder, split=split)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"neither a .parquet, .jsonl or .json file nor a data set that can be loaded: {error}",
+            where=path,
+            how=f"asked for split '{split}'; write name:split for another, or name a file",
+        ) from error
+    return _numbered(path, data.column_names, data.to_list())
+
+
+_READERS: dict[str, Callable[[Path], Table]] = {
+    ".parquet": _read_parquet,
+    ".jsonl": _read_jsonl,
+    ".json": _read_json,
+}
+
+
+def _numbered(name: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
+    places = [f"row {number}" for number in range(len(rows))]
+    return Table(name=name, columns=tuple(columns), rows=rows, places=places)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot be read as UTF-8 text: {error}", where=str(path)) from error
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"is not JSON: {error}", where=where) from error
+
+
+def _columns_of(path: Path, rows: Sequence[Any], places: Sequence[str]) -> tuple[str, ...]:
+    columns: dict[str, None] = {}
+    for row, place in zip(rows, places, strict=True):
+        if not isinstance(row, dict):
+            raise DataError(f"{place} is a {type(row).__name__}, not a mapping of columns", where=str(path))
+        columns.update(dict.fromkeys(row))
+    return tuple(columns)

@@ -1,0 +1,212 @@
+"""What an environment is, and how the many shapes that `reset` and `step` may give are read into one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dagrl.errors import UserCodeError
+
+_LARGEST_REWARD = 3.4028234663852886e38
+"""Rewards are kept as float32: a larger one would become infinite."""
+_STEP_SHAPES = "(obs, reward, done) or (obs, reward, terminated, truncated[, info])"
+
+
+class Environment(Protocol):
+    """What `env_path` names. One object per trajectory; every method may be `async def`; `close` is optional.
+
+    class GuessEnv:
+        def reset(self, prompt=None):
+            return "I think of a number."
+
+        def step(self, actions, ground_truth):
+            is_right = actions[-1].strip() == str(ground_truth)
+            return ("right" if is_right else "wrong", float(is_right), is_right)
+    """
+
+    def reset(self, prompt: str | None = None) -> Any:
+        """Called once, before the first round; may take nothing, or name `seed`, `ground_truth`, `extra_info` too."""
+        ...
+
+    def step(self, actions: Sequence[str], ground_truth: Any) -> Any:
+        """Called once a round: (observation, reward, done)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seats:
+    """Who acts on an environment and who else hears it."""
+
+    actors: tuple[int, ...]
+    """The agent group of each action, in the order of `actions`; a group that acts twice stands twice."""
+    listeners: tuple[int, ...] = ()
+    """Groups that get the observation without acting."""
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        return tuple(sorted({*self.actors, *self.listeners}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvAnswer:
+    """What one call gave, in plain Python numbers and texts."""
+
+    texts: Mapping[int, str]
+    """By agent group; empty where it said nothing. Where a group acts more than once: its last entry."""
+    last_text: str | None
+    """What is meant for the last actor; None where it said nothing to it."""
+    rewards: tuple[float, ...] = ()
+    """One per action; a team's reward stands under each. Empty for `reset`."""
+    is_team_reward: bool = True
+    terminated: bool = False
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvRequest:
+    """What `step` is given."""
+
+    actions: tuple[str, ...]
+    ground_truth: Any
+    seats: Seats = field(default_factory=lambda: Seats(actors=(0,)))
+
+
+def read_reset(raw: Any, seats: Seats) -> EnvAnswer:
+    """The observation that `reset` gave, alone or as Gymnasium's (obs, info)."""
+    if isinstance(raw, tuple) and len(raw) == 2 and isinstance(raw[1], Mapping):
+        raw = raw[0]
+    texts, last = _read_texts(raw, seats, "reset")
+    return EnvAnswer(texts=texts, last_text=last)
+
+
+def read_step(raw: Any, seats: Seats) -> EnvAnswer:
+    """What `step` gave: (obs, reward, done), (obs, reward, terminated, truncated) or either with an info mapping."""
+    obs, reward, terminated, truncated = _split_step(raw)
+    texts, last = _read_texts(obs, seats, "step")
+    rewards, is_team = _read_rewards(reward, seats)
+    return EnvAnswer(
+        texts=texts,
+        last_text=last,
+        rewards=rewards,
+        is_team_reward=is_team,
+        terminated=terminated,
+        truncated=truncated,
+    )
+
+
+def _split_step(raw: Any) -> tuple[Any, Any, bool, bool]:
+    if not isinstance(raw, tuple | list) or not 3 <= len(raw) <= 5:
+        size = f" of {len(raw)}" if isinstance(raw, tuple | list) else ""
+        raise _bad(f"step gave a {type(raw).__name__}{size}", f"return {_STEP_SHAPES}")
+    if len(raw) == 4 and isinstance(raw[3], Mapping):
+        raw = raw[:3]
+    if len(raw) == 3:
+        obs, reward, done = raw
+        ends = done if isinstance(done, tuple | list) else (done, False)
+        if len(ends) != 2:
+            raise _bad(f"step gave done={_show(done)}", "done is a bool or (terminated, truncated)")
+        return obs, reward, _read_flag(ends[0], "done"), _read_flag(ends[1], "truncated")
+    return raw[0], raw[1], _read_flag(raw[2], "terminated"), _read_flag(raw[3], "truncated")
+
+
+def _read_flag(raw: Any, name: str) -> bool:
+    value = _plain(raw)
+    if not isinstance(value, bool):
+        raise _bad(f"step gave {name}={_show(raw)}", f"{name} must be True or False")
+    return value
+
+
+def _read_texts(raw: Any, seats: Seats, method: str) -> tuple[dict[int, str], str | None]:
+    if raw is None:
+        return {}, None
+    if isinstance(raw, str):
+        return dict.fromkeys(seats.groups, str(raw)), str(raw)
+    if isinstance(raw, Mapping):
+        texts = {_group(key, seats, f"{method}'s observation"): _text(value, method) for key, value in raw.items()}
+        return texts, texts.get(seats.actors[-1]) if seats.actors else None
+    entries = _entries(raw)
+    if entries is None:
+        raise _bad(f"{method} gave an observation of type {type(raw).__name__}: {_show(raw)}", _OBS_SHAPES)
+    if len(entries) != len(seats.actors):
+        raise _bad(f"{method} gave {len(entries)} observations for {len(seats.actors)} actions", _OBS_SHAPES)
+    own = [(group, _text(entry, method)) for group, entry in zip(seats.actors, entries) if entry is not None]
+    last = None if not entries or entries[-1] is None else _text(entries[-1], method)
+    return dict(own), last
+
+
+_OBS_SHAPES = "an observation is None, one string for all, a list with one per action, or {agent_group: string}"
+
+
+def _text(raw: Any, method: str) -> str:
+    if not isinstance(raw, str):
+        raise _bad(f"{method} gave an observation of type {type(raw).__name__}: {_show(raw)}", _OBS_SHAPES)
+    return str(raw)
+
+
+def _read_rewards(raw: Any, seats: Seats) -> tuple[tuple[float, ...], bool]:
+    if isinstance(raw, Mapping):
+        by_group = {_group(key, seats, "step's reward"): _number(value) for key, value in raw.items()}
+        missing = [group for group in seats.actors if group not in by_group]
+        if missing:
+            raise _bad(f"step gave no reward for agent group {missing[0]}: {_show(raw)}", _REWARD_SHAPES)
+        return _split_by_group(by_group, seats), False
+    entries = _entries(raw)
+    if entries is None:
+        return (_number(raw),) * len(seats.actors), True
+    if len(entries) != len(seats.actors):
+        raise _bad(f"step gave {len(entries)} rewards for {len(seats.actors)} actions", _REWARD_SHAPES)
+    return tuple(_number(entry) for entry in entries), False
+
+
+_REWARD_SHAPES = "a reward is one finite number for the team, a list with one per action, or {agent_group: number}"
+
+
+def _split_by_group(by_group: Mapping[int, float], seats: Seats) -> tuple[float, ...]:
+    """A group's reward stands on its last action, so that it counts once."""
+    last = {group: position for position, group in enumerate(seats.actors)}
+    return tuple(by_group[group] if last[group] == at else 0.0 for at, group in enumerate(seats.actors))
+
+
+def _number(raw: Any) -> float:
+    value = _plain(raw)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _bad(f"step gave a reward of type {type(raw).__name__}: {_show(raw)}", _REWARD_SHAPES)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _bad(f"step gave the reward {value}", _REWARD_SHAPES)
+    if abs(value) > _LARGEST_REWARD:
+        raise _bad(f"step gave the reward {_show(value)}, which float32 cannot hold", _REWARD_SHAPES)
+    return float(value)
+
+
+def _group(key: Any, seats: Seats, what: str) -> int:
+    value = _plain(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value not in seats.groups:
+        known = ", ".join(map(str, seats.groups))
+        raise _bad(f"{what} has the key {_show(key)}", f"keys are the agent groups on this environment: {known}")
+    return value
+
+
+def _entries(raw: Any) -> list[Any] | None:
+    """The entries of a list, tuple or one-dimensional array; None for anything else."""
+    if isinstance(raw, list | tuple):
+        return list(raw)
+    return list(raw) if getattr(raw, "ndim", None) == 1 else None
+
+
+def _plain(raw: Any) -> Any:
+    """A numpy (or other array library's) scalar as Python's own number; anything else as it is."""
+    return raw.item() if getattr(raw, "ndim", None) == 0 and hasattr(raw, "item") else raw
+
+
+def _show(raw: Any) -> str:
+    try:
+        text = repr(raw)
+    except Exception:  # noqa: BLE001 - the repr is the user's code; the fault shown is the value's
+        text = f"<{type(raw).__name__}>"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _bad(what: str, how: str) -> UserCodeError:
+    return UserCodeError(what, how=how, kind="bad_return")

@@ -1,0 +1,237 @@
+"""One step's trajectories as the flat, time-ordered stream of tokens that the learn graph works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from dagrl.types import FinishReason, Trajectory, Turn
+from dagrl.workflow.kinds import WRITER_OF, Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequences:
+    """A selection of turns for one model: ids without padding.
+
+    n turns, S ids, T response tokens.
+    """
+
+    input_ids: Tensor
+    """[S] int64: prompt and response of every turn, one after the other."""
+    offsets: Tensor
+    """[n + 1] int64: where each turn begins in `input_ids`."""
+    prompt_lens: Tensor
+    """[n] int64."""
+    response_lens: Tensor
+    """[n] int64; 0 where a response is empty."""
+    temperatures: Tensor
+    """[n] float32: what the log-probs are to be taken at."""
+
+    def __len__(self) -> int:
+        return len(self.prompt_lens)
+
+    @property
+    def lengths(self) -> Tensor:
+        """[n] int64: prompt and response together."""
+        return self.prompt_lens + self.response_lens
+
+    @property
+    def response_offsets(self) -> Tensor:
+        """[n + 1] int64: where each turn begins among the response tokens."""
+        return cumulative(self.response_lens)
+
+    def subset(self, turns: Tensor) -> Sequences:
+        """The turns at positions `turns` ([m] int64), in that order."""
+        lengths = self.lengths[turns]
+        return Sequences(
+            input_ids=self.input_ids[ranges(self.offsets[turns], lengths)],
+            offsets=cumulative(lengths),
+            prompt_lens=self.prompt_lens[turns],
+            response_lens=self.response_lens[turns],
+            temperatures=self.temperatures[turns],
+        )
+
+    def tokens_of(self, turns: Tensor) -> Tensor:
+        """[M] int64: positions of the response tokens of `turns` among all T response tokens."""
+        return ranges(self.response_offsets[turns], self.response_lens[turns])
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnTable:
+    """A row per turn, K rows; all int64 unless said otherwise."""
+
+    trajectory: Tensor
+    """Index into `Experience.trajectories`; does not decrease."""
+    round: Tensor
+    position: Tensor
+    """Place within the trajectory, from 0."""
+    agent_group: Tensor
+    branch: Tensor
+    task: Tensor
+    """Index of the task within the step."""
+    sample: Tensor
+    prompt_len: Tensor
+    response_len: Tensor
+    policy_version: Tensor
+    is_cut: Tensor
+    """bool: the response ended by length (`finish_reason`)."""
+    terminated: Tensor
+    """bool: its trajectory ended because the environment said done."""
+    truncated: Tensor
+    """bool: its trajectory was cut off."""
+    is_trained: Tensor
+    """bool: false where `use_all_traj` leaves it out of the updates."""
+    reward: Tensor
+    """float32: the reward at the turn's last token, as the environment or the REWARD node gave it."""
+    temperature: Tensor
+    """float32."""
+    last_value: Tensor
+    """float32: the critic's value of the state after the turn; 0 until a VALUES node wrote it."""
+
+    def __len__(self) -> int:
+        return len(self.trajectory)
+
+
+@dataclass(slots=True, kw_only=True)
+class Experience:
+    """The trajectories of one step and their stream: K turns, S ids, T response tokens.
+
+    Columns are flat float32 tensors over the T response tokens, absent until a node writes them.
+
+    >>> experience = collate([])
+    >>> len(experience.turns), experience.num_tokens
+    (0, 0)
+    """
+
+    trajectories: tuple[Trajectory, ...]
+    sequences: Sequences
+    turns: TurnTable
+    node_ids: tuple[str, ...]
+    """[K]: the node that spoke each turn."""
+    columns: dict[Column, Tensor] = field(default_factory=dict)
+    written: dict[Column, Tensor] = field(default_factory=dict)
+    """[K] bool for every column: turns for which it was written."""
+
+    @property
+    def num_tokens(self) -> int:
+        """T: response tokens of all agents."""
+        return int(self.turns.response_len.sum())
+
+    def turns_of(self, groups: Sequence[int], *, only_trained: bool = False) -> Tensor:
+        """[m] int64: the turns of `groups` that have a response, in time order."""
+        mask = torch.isin(self.turns.agent_group, torch.tensor(list(groups), dtype=torch.int64))
+        mask &= self.turns.response_len > 0
+        if only_trained:
+            mask &= self.turns.is_trained
+        return mask.nonzero().flatten()
+
+    def select(self, turns: Tensor) -> Sequences:
+        """The ids of `turns` for a model."""
+        return self.sequences.subset(turns)
+
+    def read(self, column: Column, turns: Tensor) -> Tensor:
+        """[M] float32: `column` at the response tokens of `turns`; asserts that a node wrote it."""
+        written = self.written.get(column)
+        assert written is not None and bool(written[turns].all()), (
+            f"column '{column}' is not written for all of these turns; a {WRITER_OF[column]} node should have"
+        )
+        return self.columns[column][self.sequences.tokens_of(turns)]
+
+    def write(self, column: Column, turns: Tensor, values: Tensor) -> None:
+        """Scatters `values` ([M]) into `column` at the response tokens of `turns`, as float32."""
+        tokens = self.sequences.tokens_of(turns)
+        assert values.shape == tokens.shape, f"column '{column}': {tuple(values.shape)} values, {len(tokens)} tokens"
+        if column not in self.columns:
+            self.columns[column] = torch.zeros(self.num_tokens, dtype=torch.float32)
+            self.written[column] = torch.zeros(len(self.turns), dtype=torch.bool)
+        self.columns[column][tokens] = values.detach().to(torch.float32).cpu()
+        self.written[column][turns] = True
+
+
+def collate(trajectories: Sequence[Trajectory], *, use_all_traj: bool = True) -> Experience:
+    """Lays the turns of `trajectories` one after the other, in the order given."""
+    placed = [(number, turn) for number, trajectory in enumerate(trajectories) for turn in trajectory.turns]
+    turns = [turn for _, turn in placed]
+    table = _turn_table(trajectories, placed, use_all_traj)
+    experience = Experience(
+        trajectories=tuple(trajectories),
+        sequences=_sequences(turns, table),
+        turns=table,
+        node_ids=tuple(turn.node_id for turn in turns),
+    )
+    rollout_logprobs = [value for turn in turns for value in turn.rollout_logprobs]
+    every_turn = torch.arange(len(turns))
+    experience.write(Column.ROLLOUT_LOGPROBS, every_turn, torch.tensor(rollout_logprobs, dtype=torch.float32))
+    return experience
+
+
+def cumulative(lengths: Tensor) -> Tensor:
+    """[n + 1] int64: 0 and the running sums of `lengths` ([n])."""
+    return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+
+
+def ranges(starts: Tensor, lengths: Tensor) -> Tensor:
+    """[sum(lengths)] int64: start, start + 1, … of every range, one after the other."""
+    ends = lengths.cumsum(0)
+    within = torch.arange(int(ends[-1]) if len(ends) else 0) - torch.repeat_interleave(ends - lengths, lengths)
+    return torch.repeat_interleave(starts, lengths) + within
+
+
+def _sequences(turns: Sequence[Turn], table: TurnTable) -> Sequences:
+    ids = [token for turn in turns for token in (*turn.prompt_ids, *turn.response_ids)]
+    return Sequences(
+        input_ids=torch.tensor(ids, dtype=torch.int64),
+        offsets=cumulative(table.prompt_len + table.response_len),
+        prompt_lens=table.prompt_len,
+        response_lens=table.response_len,
+        temperatures=table.temperature,
+    )
+
+
+def _turn_table(
+    trajectories: Sequence[Trajectory], placed: Sequence[tuple[int, Turn]], use_all_traj: bool
+) -> TurnTable:
+    task_index: dict[str, int] = {}
+    for trajectory in trajectories:
+        task_index.setdefault(trajectory.task.task_id, len(task_index))
+    turns = [turn for _, turn in placed]
+    owners = [trajectories[number] for number, _ in placed]
+    return TurnTable(
+        trajectory=_int64([number for number, _ in placed]),
+        round=_int64([turn.round for turn in turns]),
+        position=_int64([place for trajectory in trajectories for place in range(len(trajectory.turns))]),
+        agent_group=_int64([turn.agent_group for turn in turns]),
+        branch=_int64([turn.branch for turn in turns]),
+        task=_int64([task_index[owner.task.task_id] for owner in owners]),
+        sample=_int64([owner.sample for owner in owners]),
+        prompt_len=_int64([len(turn.prompt_ids) for turn in turns]),
+        response_len=_int64([len(turn.response_ids) for turn in turns]),
+        policy_version=_int64([turn.policy_version for turn in turns]),
+        is_cut=torch.tensor([turn.finish_reason is FinishReason.LENGTH for turn in turns], dtype=torch.bool),
+        terminated=torch.tensor([not owner.truncated for owner in owners], dtype=torch.bool),
+        truncated=torch.tensor([owner.truncated for owner in owners], dtype=torch.bool),
+        is_trained=torch.tensor(_trained(trajectories, use_all_traj), dtype=torch.bool),
+        reward=_float32([turn.reward for turn in turns]),
+        temperature=_float32([turn.temperature for turn in turns]),
+        last_value=torch.zeros(len(turns), dtype=torch.float32),
+    )
+
+
+def _trained(trajectories: Sequence[Trajectory], use_all_traj: bool) -> list[bool]:
+    """True for every turn, or for the turns of each node's last round only."""
+    flags: list[bool] = []
+    for trajectory in trajectories:
+        last_round = {turn.node_id: turn.round for turn in trajectory.turns}
+        flags += [use_all_traj or turn.round == last_round[turn.node_id] for turn in trajectory.turns]
+    return flags
+
+
+def _int64(values: Sequence[int]) -> Tensor:
+    return torch.tensor(values, dtype=torch.int64)
+
+
+def _float32(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32)

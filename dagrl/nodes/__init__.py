@@ -1,0 +1,124 @@
+"""Learn nodes by kind, and how each is built: given only the collaborators it works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dagrl.algorithms import (
+    ESTIMATORS,
+    POLICY_LOSSES,
+    AdaptiveKL,
+    FixedKL,
+    KLController,
+)
+from dagrl.backends.base import Models
+from dagrl.nodes.advantages import AdvantagesNode
+from dagrl.nodes.base import LearnNode
+from dagrl.nodes.compute import ComputeNode
+from dagrl.nodes.logprobs import LogprobsNode
+from dagrl.nodes.own_functions import own_estimator, own_policy_loss
+from dagrl.nodes.reward import RewardNode
+from dagrl.nodes.train_actor import TrainActorNode
+from dagrl.nodes.train_critic import TrainCriticNode
+from dagrl.nodes.values import ValuesNode
+from dagrl.workflow import plugins
+from dagrl.workflow.graph import Workflow
+from dagrl.workflow.kinds import Column, Node, NodeKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What learn nodes are built from."""
+
+    workflow: Workflow
+    models: Models
+
+    @property
+    def seed(self) -> int:
+        return self.workflow.spec.config.trainer.seed
+
+    @property
+    def base(self) -> Path:
+        """The folder that plugins are found from."""
+        return self.workflow.path.parent
+
+
+def build_learn_nodes(workflow: Workflow, models: Models) -> dict[str, LearnNode]:
+    """Every learn node of the workflow that ever runs by its id, in the order they run."""
+    parts = Parts(workflow=workflow, models=models)
+    return {node.node_id: NODES[node.kind](node, parts) for node in workflow.learn if not _is_idle(node, workflow)}
+
+
+def _is_idle(node: Node, workflow: Workflow) -> bool:
+    """True for reference log-probs that nothing uses: their model is not loaded."""
+    return node.kind is NodeKind.REF_LOGPROBS and not workflow.groups[node.agent_group].needs_reference
+
+
+def _reward(node: Node, parts: Parts) -> LearnNode:
+    return RewardNode.of(node, parts.workflow)
+
+
+def _old_logprobs(node: Node, parts: Parts) -> LearnNode:
+    return LogprobsNode(node, parts.models.policy(node.agent_group), Column.OLD_LOGPROBS)
+
+
+def _ref_logprobs(node: Node, parts: Parts) -> LearnNode:
+    return LogprobsNode(node, parts.models.reference(node.agent_group), Column.REF_LOGPROBS)
+
+
+def _values(node: Node, parts: Parts) -> LearnNode:
+    return ValuesNode(node, parts.models.critic(node.agent_group))
+
+
+def _advantages(node: Node, parts: Parts) -> LearnNode:
+    name = node.algorithm.adv_estimator
+    is_built_in = name in ESTIMATORS
+    estimator = ESTIMATORS[name].fn if is_built_in else own_estimator(plugins.load(name, parts.base), name)
+    control = node.algorithm.kl_ctrl
+    controller = _controller(control.type, control.kl_coef, control.target_kl, control.horizon)
+    return AdvantagesNode(node, estimator, controller)
+
+
+def _train_critic(node: Node, parts: Parts) -> LearnNode:
+    return TrainCriticNode(node, parts.models.critic(node.agent_group), parts.seed)
+
+
+def _train_actor(node: Node, parts: Parts) -> LearnNode:
+    name = node.algorithm.policy_loss
+    is_built_in = name in POLICY_LOSSES
+    loss = POLICY_LOSSES[name] if is_built_in else own_policy_loss(plugins.load(name, parts.base), name)
+    horizon = node.algorithm.loss_horizon
+    actor = node.actor
+    return TrainActorNode(
+        node,
+        parts.models.policy(node.agent_group),
+        policy_loss=loss,
+        kl_controller=_controller(actor.kl_loss_ctrl, actor.kl_loss_coef, actor.kl_loss_target, actor.kl_loss_horizon),
+        loss_horizon=node.sampling.max_tokens if horizon is None else horizon,
+        seed=parts.seed,
+    )
+
+
+def _compute(node: Node, parts: Parts) -> LearnNode:
+    assert node.executable_ref is not None, f"COMPUTE node '{node.node_id}' has no executable_ref"
+    config: Mapping[str, Any] = {**parts.workflow.resolved.get("config", {}), **node.config}
+    return ComputeNode(node, plugins.load(node.executable_ref, parts.base), config)
+
+
+def _controller(kind: str, coef: float, target: float, horizon: float) -> KLController:
+    return AdaptiveKL(coef, target=target, horizon=horizon) if kind == "adaptive" else FixedKL(coef)
+
+
+NODES: Mapping[NodeKind, Callable[[Node, Parts], LearnNode]] = {
+    NodeKind.REWARD: _reward,
+    NodeKind.OLD_LOGPROBS: _old_logprobs,
+    NodeKind.REF_LOGPROBS: _ref_logprobs,
+    NodeKind.VALUES: _values,
+    NodeKind.ADVANTAGES: _advantages,
+    NodeKind.TRAIN_CRITIC: _train_critic,
+    NodeKind.TRAIN_ACTOR: _train_actor,
+    NodeKind.COMPUTE: _compute,
+}

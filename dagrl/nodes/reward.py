@@ -1,0 +1,147 @@
+"""REWARD: scores trajectories, shares the score out by `reward_mode`, and lays it on the stream of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+
+from dagrl.errors import FaultBudgetError, UserCodeError
+from dagrl.experience import Experience, cumulative
+from dagrl.rewards import REWARDS
+from dagrl.rewards.runner import RewardResult, call_reward
+from dagrl.types import Metrics, Trajectory, Turn
+from dagrl.workflow import plugins
+from dagrl.workflow.graph import Workflow
+from dagrl.workflow.kinds import Column, Node, RewardPlacement, reward_placement
+
+Judge = Callable[[Trajectory], RewardResult | None]
+"""Scores one trajectory; None where the answer could not be judged in time."""
+
+
+class RewardNode:
+    """Scores with `judge`, or leaves the environment's rewards as they are where `judge` is None."""
+
+    def __init__(
+        self, node: Node, judge: Judge | None, *, reward_mode: RewardPlacement, adds: bool, max_failed_fraction: float
+    ) -> None:
+        self.node = node
+        self._judge = judge
+        self._reward_mode = reward_mode
+        self._adds = adds
+        self._max_failed_fraction = max_failed_fraction
+
+    @classmethod
+    def of(cls, node: Node, workflow: Workflow) -> RewardNode:
+        """As the workflow says: the node's own function, the default one, or the environment's rewards alone."""
+        config = workflow.spec.config
+        adds = node.options.combine == "add"
+        judge: Judge | None = None
+        if adds or not config.rollout.rewards_with_env:
+            name = node.executable_ref
+            function = REWARDS["default"] if name is None else plugins.load(name, workflow.path.parent)
+            judge = partial(call_reward, function, kwargs=node.options.reward_kwargs)
+        return cls(
+            node,
+            judge,
+            reward_mode=reward_placement(workflow.nodes, node.algorithm),
+            adds=adds,
+            max_failed_fraction=config.rollout.max_failed_fraction,
+        )
+
+    def run(self, experience: Experience, step: int) -> Metrics:
+        unjudged = self.score(experience.trajectories)
+        table = experience.turns
+        table.reward = torch.tensor(
+            [turn.reward for trajectory in experience.trajectories for turn in trajectory.turns], dtype=torch.float32
+        )
+        table.is_trained &= ~torch.isin(table.trajectory, torch.tensor(sorted(unjudged), dtype=torch.int64))
+        metrics = _summary(experience.trajectories, unjudged)
+        return metrics | {"unplaced": float(_place(experience, self.node.groups))}
+
+    def score(self, trajectories: Sequence[Trajectory]) -> set[int]:
+        """Fills `turn.reward` and `trajectory.reward`; gives the indices of those that could not be judged.
+
+        Raises FaultBudgetError when the reward function failed on more than the allowed fraction.
+        """
+        if self._judge is None:
+            return set()
+        unjudged, messages = set(), []
+        for index, trajectory in enumerate(trajectories):
+            try:
+                result = self._judge(trajectory)
+            except UserCodeError as error:
+                messages.append(str(error))
+                result = None
+            if result is None:
+                unjudged.add(index)
+            else:
+                self._give(trajectory, result)
+        if len(messages) > self._max_failed_fraction * len(trajectories):
+            raise FaultBudgetError(
+                f"the reward function failed on {len(messages)} of {len(trajectories)} trajectories",
+                where=f"node '{self.node.node_id}'",
+                how=f"first failure: {messages[0]}",
+            )
+        return unjudged
+
+    def _give(self, trajectory: Trajectory, result: RewardResult) -> None:
+        if not self._adds:
+            trajectory.reward = 0.0
+            for turn in trajectory.turns:
+                turn.reward = 0.0
+        for turn, reward in _shares(trajectory, result, self._reward_mode):
+            turn.reward += reward
+        trajectory.reward += result.score
+        if trajectory.turns:
+            trajectory.turns[-1].reward_parts.update(result.parts)
+
+
+def _shares(trajectory: Trajectory, result: RewardResult, reward_mode: RewardPlacement) -> list[tuple[Turn, float]]:
+    """Which turn gets how much; an agent that did not speak gets nothing."""
+    last_of_group = {turn.agent_group: turn for turn in trajectory.turns}
+    shares = [(last_of_group[group], reward) for group, reward in result.by_group.items() if group in last_of_group]
+    for (group, place), reward in result.by_turn.items():
+        own = trajectory.of_group(group)
+        shares += [(own[place], reward)] if -len(own) <= place < len(own) else []
+    if result.team is None or not trajectory.turns:
+        return shares
+    if reward_mode in ("team", "per_agent"):
+        return shares + [(turn, result.team) for turn in last_of_group.values()]
+    return [*shares, (trajectory.turns[-1], result.team)]
+
+
+def _place(experience: Experience, groups: Sequence[int]) -> int:
+    """Writes each turn's reward at its last token; that of an empty turn goes to the nearest earlier turn with a
+    response, of any agent of `groups`. Gives the number of rewards that found no place."""
+    table = experience.turns
+    rewards = torch.zeros(experience.num_tokens)
+    ends = cumulative(table.response_len)[1:] - 1
+    spoken = experience.turns_of(groups)
+    rewards[ends[spoken]] = table.reward[spoken]
+    is_own = torch.isin(table.agent_group, torch.tensor(list(groups), dtype=torch.int64))
+    num_unplaced = 0
+    for index in (is_own & (table.response_len == 0) & (table.reward != 0)).nonzero().flatten().tolist():
+        earlier = spoken[(spoken < index) & (table.trajectory[spoken] == table.trajectory[index])]
+        if len(earlier):
+            rewards[ends[earlier[-1]]] += table.reward[index]
+        else:
+            num_unplaced += 1
+    experience.write(Column.REWARDS, spoken, rewards[experience.sequences.tokens_of(spoken)])
+    return num_unplaced
+
+
+def _summary(trajectories: Sequence[Trajectory], unjudged: set[int]) -> Metrics:
+    judged = [trajectory for index, trajectory in enumerate(trajectories) if index not in unjudged]
+    metrics = {"unknown": float(len(unjudged))}
+    if judged:
+        rewards = torch.tensor([trajectory.reward for trajectory in judged], dtype=torch.float64)
+        metrics |= {"mean": float(rewards.mean()), "std": float(rewards.std(correction=0))}
+        metrics |= {"min": float(rewards.min()), "max": float(rewards.max())}
+    parts: dict[str, list[float]] = {}
+    for trajectory in judged:
+        for turn in trajectory.turns:
+            for name, value in turn.reward_parts.items():
+                parts.setdefault(name, []).append(value)
+    return metrics | {f"parts/{name}": sum(values) / len(values) for name, values in sorted(parts.items())}

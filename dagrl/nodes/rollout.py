@@ -1,0 +1,119 @@
+"""RolloutNode: one agent speaks: pre hook, budget, generation, post hook."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+from dagrl.backends.base import Generator, Tokenizer
+from dagrl.hooks import Condition, Hooks, HookScene
+from dagrl.nodes.base import ContextFull, Cue, blaming
+from dagrl.seeds import derive_seed
+from dagrl.types import Completion, GenerationRequest, Trajectory, Turn
+from dagrl.workflow.kinds import Node
+
+
+class RolloutNode:
+    """Speaks for one agent group, `num_parallel` times at once."""
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        tokenizer: Tokenizer,
+        generator: Generator,
+        hooks: Hooks,
+        condition: Condition,
+        max_context_len: int,
+        run_seed: int,
+    ) -> None:
+        """`max_context_len`: tokens of prompt and response together."""
+        self.node = node
+        self.hooks = hooks
+        self._tokenizer = tokenizer
+        self._generator = generator
+        self._condition = condition
+        self._max_context_len = max_context_len
+        self._seed = run_seed
+
+    async def is_wanted(self, trajectory: Trajectory) -> bool:
+        """What `when` says."""
+        with blaming("when"), self._generator.away():
+            return await self._condition.holds(HookScene(trajectory=trajectory))
+
+    async def act(self, cue: Cue) -> tuple[Turn, ...]:
+        """One turn for each branch; of several faults the first branch's is raised."""
+        branches = range(self.node.options.num_parallel)
+        results = await asyncio.gather(*(self._speak(cue, branch) for branch in branches), return_exceptions=True)
+        turns: list[Turn] = []
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            turns.append(result)
+        return tuple(turns)
+
+    async def _speak(self, cue: Cue, branch: int) -> Turn:
+        started = time.perf_counter()
+        scene = HookScene(trajectory=cue.trajectory, inputs=cue.inputs)
+        obs_ids = None if cue.obs is None else encode_foreign(self._tokenizer, cue.obs)
+        with blaming("pre_process"), self._generator.away():
+            prompt_ids = await self.hooks.pre(self._tokenizer, cue.context_ids, obs_ids, scene)
+        completion = await self._generator.generate(self._request(cue, prompt_ids, branch))
+        with blaming("post_process"), self._generator.away():
+            transcript = await self.hooks.post(self._tokenizer, cue.context_ids, completion.token_ids, scene)
+        return self._turn(cue, branch, prompt_ids, completion, transcript, time.perf_counter() - started)
+
+    def _request(self, cue: Cue, prompt_ids: tuple[int, ...], branch: int) -> GenerationRequest:
+        room = self._max_context_len - len(prompt_ids)
+        if room < 1:
+            source = " made by pre_process" if self.hooks.has_pre else ""
+            raise ContextFull(
+                f"node '{self.node.node_id}': its prompt{source} has {len(prompt_ids)} tokens, "
+                f"config.rollout.max_context_len is {self._max_context_len}"
+            )
+        trajectory = cue.trajectory
+        return GenerationRequest(
+            agent_group=self.node.agent_group,
+            prompt_ids=prompt_ids,
+            params=replace(cue.params, max_tokens=min(cue.params.max_tokens, room)),
+            seed=derive_seed(
+                self._seed if cue.seed is None else cue.seed,
+                trajectory.step,
+                trajectory.task.task_id,
+                trajectory.sample,
+                self.node.node_id,
+                cue.round,
+                branch,
+            ),
+        )
+
+    def _turn(
+        self,
+        cue: Cue,
+        branch: int,
+        prompt_ids: tuple[int, ...],
+        completion: Completion,
+        transcript_ids: tuple[int, ...],
+        seconds: float,
+    ) -> Turn:
+        return Turn(
+            node_id=self.node.node_id,
+            agent_group=self.node.agent_group,
+            round=cue.round,
+            branch=branch,
+            prompt_ids=prompt_ids,
+            response_ids=completion.token_ids,
+            rollout_logprobs=completion.logprobs,
+            temperature=1.0 if cue.params.temperature == 0 else cue.params.temperature,
+            finish_reason=completion.finish_reason,
+            policy_version=completion.policy_version,
+            response_text=self._tokenizer.decode(completion.token_ids, skip_special_tokens=True),
+            transcript_ids=transcript_ids,
+            seconds=seconds,
+        )
+
+
+def encode_foreign(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Ids of a text that an environment or another agent wrote: nothing in it becomes a control token."""
+    return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)

@@ -1,0 +1,170 @@
+"""TRAIN_ACTOR: one agent's policy update of a step, PPO and its relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dagrl.algorithms import (
+    Clip,
+    KLController,
+    PolicyLossFunction,
+    action_ppo_loss,
+    action_weights,
+    kl_estimate,
+    sequential_factor,
+    token_to_turn,
+    token_weights,
+)
+from dagrl.backends.base import MicroBatch, PolicyModel, UpdateStats
+from dagrl.experience import Experience
+from dagrl.nodes.stream import Sums, layout_of, minibatch_seed, minibatches
+from dagrl.nodes.train_critic import update_metrics
+from dagrl.types import Metrics
+from dagrl.workflow.kinds import Column, Node, old_logprobs_column
+
+
+class TrainActorNode:
+    """Several epochs of minibatches over one agent's turns."""
+
+    def __init__(
+        self,
+        node: Node,
+        policy: PolicyModel,
+        *,
+        policy_loss: PolicyLossFunction,
+        kl_controller: KLController,
+        loss_horizon: int,
+        seed: int,
+    ) -> None:
+        self.node = node
+        self._policy = policy
+        self._policy_loss = policy_loss
+        self._kl = kl_controller
+        self._loss_horizon = loss_horizon
+        self._seed = seed
+
+    def run(self, experience: Experience, step: int) -> Metrics:
+        turns = experience.turns_of(self.node.groups, only_trained=True)
+        if not len(turns):
+            return {"skipped": 1.0}
+        importance = self._importance(experience)
+        sums, stats, early_stop = self._epochs(experience, turns, importance, step)
+        if self.node.algorithm.update_order == "sequential":
+            every_turn = experience.turns_of(self.node.groups)
+            scores = self._policy.score(experience.select(every_turn))
+            experience.write(Column.NEW_LOGPROBS, every_turn, scores.logprobs)
+        metrics = self._metrics(sums, stats, early_stop)
+        if self.node.actor.use_kl_loss:
+            self._kl.update(metrics["kl_loss"], len(experience.trajectories))
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._kl.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._kl.load_state_dict(state)
+
+    def _epochs(
+        self, experience: Experience, turns: Tensor, importance: Tensor, step: int
+    ) -> tuple[Sums, list[UpdateStats], bool]:
+        sums, stats = Sums(), []
+        spec = self.node.actor
+        for epoch in range(spec.ppo_epochs):
+            seed = minibatch_seed(self._seed, step, self.node.node_id, epoch)
+            for batch in minibatches(experience, turns, spec.ppo_mini_batch_size, seed):
+                fresh = Sums()
+                stats.append(self._update(experience, batch, importance, fresh))
+                sums.merge(fresh)
+                if spec.target_kl is not None and fresh.ratio("sum_kl_k3", "num_ratios") > spec.target_kl:
+                    return sums, stats, True
+        return sums, stats, False
+
+    def _update(self, experience: Experience, turns: Tensor, importance: Tensor, sums: Sums) -> UpdateStats:
+        lens = experience.turns.response_len[turns]
+        columns = {
+            "old": experience.read(old_logprobs_column(self.node.actor), turns),
+            "advantages": experience.read(Column.ADVANTAGES, turns) * importance[turns][token_to_turn(lens)],
+            "weights": token_weights(self.node.algorithm.loss_agg_mode, lens, horizon=self._loss_horizon),
+        }
+        if self._is_per_action:
+            columns["action_weights"] = action_weights(lens)
+        if self.node.actor.use_kl_loss:
+            columns["ref"] = experience.read(Column.REF_LOGPROBS, turns)
+
+        def loss(logprobs: Tensor, entropy: Tensor, micro: MicroBatch) -> Tensor:
+            own = {name: column[micro.tokens].to(logprobs.device) for name, column in columns.items()}
+            return self._loss(logprobs, entropy, own, lens[micro.turns].to(logprobs.device), sums)
+
+        has_entropy = self.node.actor.entropy_coeff != 0.0
+        return self._policy.update(experience.select(turns), loss, entropy_gradient=has_entropy)
+
+    def _loss(self, logprobs: Tensor, entropy: Tensor, own: Mapping[str, Tensor], lens: Tensor, sums: Sums) -> Tensor:
+        """This micro-batch's share of policy loss - entropy bonus + KL loss; `own` holds its tokens' columns."""
+        spec = self.node.actor
+        if self._is_per_action:
+            normalisation = self.node.algorithm.action_logprob
+            policy = action_ppo_loss(logprobs, own["old"], own["advantages"], lens, self._clip, normalisation)
+            total = (own["action_weights"] * policy.loss_T).sum()
+        else:
+            policy = self._policy_loss(logprobs, own["old"], own["advantages"], self._clip)
+            total = (own["weights"] * policy.loss_T).sum()
+        sums.add({"policy_loss": total.detach(), "sum_entropy": entropy.detach().sum(), "tokens": len(logprobs)})
+        sums.add(policy.metrics)
+        if spec.entropy_coeff != 0.0:
+            total = total - spec.entropy_coeff * (own["weights"] * entropy).sum()
+        if spec.use_kl_loss:
+            kl = kl_estimate(logprobs, own["ref"], spec.kl_loss_type)
+            sums.add({"sum_kl_loss": kl.detach().sum()})
+            total = total + self._kl.coef * (own["weights"] * kl).sum()
+        return total
+
+    def _importance(self, experience: Experience) -> Tensor:
+        """[K] factor on the advantages: HAPPO's where other agents were updated before in this step, else 1."""
+        ones = torch.ones(len(experience.turns))
+        updated = experience.written.get(Column.NEW_LOGPROBS)
+        if updated is None:
+            return ones
+        turns = experience.turns_of(range(int(experience.turns.agent_group.max()) + 1))
+        layout, _ = layout_of(experience, turns)
+        tokens = experience.sequences.tokens_of(turns)
+        ones[turns] = sequential_factor(
+            experience.columns[Column.NEW_LOGPROBS][tokens],
+            experience.columns[old_logprobs_column(self.node.actor)][tokens],
+            layout,
+            set(experience.turns.agent_group[updated].tolist()),
+            self.node.algorithm.sequential_cap,
+        )
+        return ones
+
+    @property
+    def _is_per_action(self) -> bool:
+        algorithm = self.node.algorithm
+        return algorithm.action_level and algorithm.action_logprob != "none"
+
+    @property
+    def _clip(self) -> Clip:
+        spec = self.node.actor
+        low = spec.clip_ratio if spec.clip_ratio_low is None else spec.clip_ratio_low
+        high = spec.clip_ratio if spec.clip_ratio_high is None else spec.clip_ratio_high
+        return Clip(low=low, high=high, dual=spec.clip_ratio_c)
+
+    def _metrics(self, sums: Sums, stats: list[UpdateStats], early_stop: bool) -> Metrics:
+        metrics = {
+            "policy_loss": sums["policy_loss"] / len(stats),
+            "kl": sums.ratio("sum_kl_k3", "num_ratios"),
+            "ratio_mean": sums.ratio("sum_ratio", "num_ratios"),
+            "clip_fraction_low": sums.ratio("num_clipped_low", "num_ratios"),
+            "clip_fraction_high": sums.ratio("num_clipped_high", "num_ratios"),
+            "clip_fraction_dual": sums.ratio("num_clipped_dual", "num_ratios"),
+            "train_entropy": sums.ratio("sum_entropy", "tokens"),
+            "early_stop": float(early_stop),
+            **update_metrics(stats),
+        }
+        if self.node.actor.use_kl_loss:
+            metrics["kl_loss"] = sums.ratio("sum_kl_loss", "tokens")
+            metrics["kl_loss_coef"] = self._kl.coef
+        return metrics

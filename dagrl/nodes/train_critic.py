@@ -1,0 +1,67 @@
+"""TRAIN_CRITIC: one joint update of a critic on the turns of all agents that share it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dagrl.algorithms import explained_variance, token_weights, value_loss
+from dagrl.backends.base import MicroBatch, UpdateStats, ValueModel
+from dagrl.experience import Experience
+from dagrl.nodes.stream import Sums, minibatch_seed, minibatches
+from dagrl.types import Metrics
+from dagrl.workflow.kinds import Column, Node
+
+
+class TrainCriticNode:
+    """Several epochs of minibatches over the union of the sharers' turns; one optimizer."""
+
+    def __init__(self, node: Node, critic: ValueModel, seed: int) -> None:
+        self.node = node
+        self._critic = critic
+        self._seed = seed
+
+    def run(self, experience: Experience, step: int) -> Metrics:
+        turns = experience.turns_of(self.node.groups, only_trained=True)
+        if not len(turns):
+            return {"skipped": 1.0}
+        sums, stats = Sums(), []
+        spec = self.node.critic
+        for epoch in range(spec.ppo_epochs):
+            seed = minibatch_seed(self._seed, step, self.node.node_id, epoch)
+            for batch in minibatches(experience, turns, spec.ppo_mini_batch_size, seed):
+                stats.append(self._update(experience, batch, sums))
+        returns = experience.read(Column.RETURNS, turns)
+        return {
+            "loss": sum(stat.loss for stat in stats) / len(stats),
+            "rmse": sums.ratio("sum_squared_error", "num_tokens") ** 0.5,
+            "clip_fraction": sums.ratio("num_clipped", "num_tokens"),
+            "explained_variance": explained_variance(experience.read(Column.VALUES, turns), returns),
+            **update_metrics(stats),
+        }
+
+    def _update(self, experience: Experience, turns: Tensor, sums: Sums) -> UpdateStats:
+        old_values = experience.read(Column.VALUES, turns)
+        returns = experience.read(Column.RETURNS, turns)
+        weights = token_weights("token-mean", experience.turns.response_len[turns])
+        spec = self.node.critic
+
+        def loss(values: Tensor, micro: MicroBatch) -> Tensor:
+            own_old, own_returns, own_weights = (
+                column[micro.tokens].to(values.device) for column in (old_values, returns, weights)
+            )
+            result = value_loss(values, own_old, own_returns, clip=spec.cliprange_value, huber_delta=spec.huber_delta)
+            sums.add(result.metrics)
+            return (own_weights * result.loss_T).sum()
+
+        return self._critic.update(experience.select(turns), loss)
+
+
+def update_metrics(stats: list[UpdateStats]) -> Metrics:
+    """What the optimizer steps of one node have in common: means, and how many were left out."""
+    return {
+        "grad_norm": sum(stat.grad_norm for stat in stats) / len(stats),
+        "lr": stats[-1].lr,
+        "padding": sum(stat.padding for stat in stats) / len(stats),
+        "optimizer_steps": float(len(stats)),
+        "nonfinite_steps": float(sum(not stat.is_finite for stat in stats)),
+    }

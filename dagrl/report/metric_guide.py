@@ -1,0 +1,338 @@
+"""What each metric of a run means, and where a healthy run keeps it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guide:
+    """One metric or a family of metrics."""
+
+    title: str
+    meaning: str
+    section: str
+    """Heading under which it is shown; one of `SECTIONS`."""
+    healthy: str = ""
+    """The healthy range in words, and what to do outside of it; empty where any value can be fine."""
+    low: float | None = None
+    high: float | None = None
+    """Bounds of the healthy range in the metric's unit; None where it is open or cannot be said in general."""
+    unit: str = ""
+
+
+HEADLINE = "Does it learn?"
+POLICY = "Policy"
+CRITIC = "Critic and advantages"
+TRAJECTORIES = "Conversations"
+SPEED = "Time"
+OTHER = "Everything else"
+SECTIONS = (HEADLINE, POLICY, CRITIC, TRAJECTORIES, SPEED, OTHER)
+"""In the order of the page."""
+
+_GUIDES: Mapping[str, Guide] = {
+    # Reward
+    "reward/mean": Guide(
+        title="Reward",
+        meaning="Mean reward of the trajectories that this step trained on.",
+        section=HEADLINE,
+        healthy="Rises. Never moving for 20 steps: too hard, a reward that never fires, or a learning rate of nothing.",
+    ),
+    # Held out
+    "val/accuracy": Guide(
+        title="Held-out accuracy",
+        meaning="Share of held-out problems that the team solves, mean over the samples of each.",
+        section=HEADLINE,
+        healthy="Rises. Flat while the training reward rises: learnt by heart, or the reward is fooled.",
+    ),
+    "val/accuracy_first_round": Guide(
+        title="Held-out accuracy, first round",
+        meaning="Share solved in the first round, before the environment has said anything.",
+        section=HEADLINE,
+        healthy="Rises with the accuracy; a wide gap means that the team lives from being told that it was wrong.",
+    ),
+    "val/reward": Guide(title="Held-out reward", meaning="Mean reward of a held-out trajectory.", section=HEADLINE),
+    "val/failed": Guide(
+        title="Held-out failures",
+        meaning="Share of held-out trajectories that user code broke.",
+        section=TRAJECTORIES,
+        healthy="0",
+        high=0.0,
+    ),
+    "val/*/reward": Guide(
+        title="Held-out reward of a data source", meaning="Mean reward on one data source.", section=HEADLINE
+    ),
+    "reward/std": Guide(
+        title="Spread of reward",
+        meaning="Standard deviation of the reward over the batch.",
+        section=HEADLINE,
+        healthy="Above 0: where all rewards are equal there is nothing to learn from.",
+        low=1e-6,
+    ),
+    "reward/unknown": Guide(
+        title="Unjudged",
+        meaning="Share of trajectories without a verdict (the judge failed or ran out of time).",
+        section=TRAJECTORIES,
+        healthy="0; look at the judge's time limit.",
+        high=0.0,
+    ),
+    "reward/unplaced": Guide(
+        title="Rewards without a place",
+        meaning="Rewards that belong to a turn that was not trained on and are lost.",
+        section=TRAJECTORIES,
+        healthy="0",
+        high=0.0,
+    ),
+    "reward/parts/*": Guide(
+        title="Part of the reward", meaning="One named part of the reward, mean over the batch.", section=HEADLINE
+    ),
+    "agent_*/reward": Guide(
+        title="Reward by agent",
+        meaning="Mean reward given to one turn of this agent, before credit is shared out.",
+        section=HEADLINE,
+    ),
+    "reward/min": Guide(title="Lowest reward", meaning="Of the batch.", section=OTHER),
+    "reward/max": Guide(title="Highest reward", meaning="Of the batch.", section=OTHER),
+    # Policy
+    "agent_*/policy/entropy": Guide(
+        title="Entropy",
+        meaning="Mean entropy of the policy's next-token distribution, in nats: how undecided the agent is.",
+        section=POLICY,
+        healthy="Falls slowly. Near 0 early on: it has collapsed and explores no more; raise entropy_coeff or "
+        "clip_ratio_high, lower the learning rate. Rising without end: the learning rate is too large.",
+        unit="nats",
+    ),
+    "agent_*/actor/train_entropy": Guide(
+        title="Entropy while training",
+        meaning="The same as entropy, during the update.",
+        section=OTHER,
+        unit="nats",
+    ),
+    "agent_*/actor/kl": Guide(
+        title="KL of one update",
+        meaning="How far the update moved the policy from the one that sampled (k3 estimate, per token).",
+        section=POLICY,
+        healthy="0.0001 to 0.03. Larger: lower the learning rate or ppo_epochs, set target_kl. 0: nothing is learnt.",
+        high=0.03,
+        unit="nats",
+    ),
+    "agent_*/actor/kl_loss": Guide(
+        title="KL to the reference",
+        meaning="Distance of the policy from the reference model, per token.",
+        section=POLICY,
+        healthy="Grows slowly; a jump goes with broken text. Raise kl_loss_coef to hold it.",
+        unit="nats",
+    ),
+    "agent_*/actor/ratio_mean": Guide(
+        title="Mean ratio",
+        meaning="Mean of new over old probability of the sampled tokens.",
+        section=POLICY,
+        healthy="0.95 to 1.05",
+        low=0.95,
+        high=1.05,
+    ),
+    "agent_*/actor/clip_fraction_low": Guide(
+        title="Clipped below",
+        meaning="Share of tokens whose ratio was held at the lower bound, and so gave no gradient.",
+        section=POLICY,
+        healthy="Under 0.2; above, the updates are too large.",
+        high=0.2,
+    ),
+    "agent_*/actor/clip_fraction_high": Guide(
+        title="Clipped above",
+        meaning="Share of tokens whose ratio was held at the upper bound.",
+        section=POLICY,
+        healthy="Under 0.2; above, the updates are too large.",
+        high=0.2,
+    ),
+    "agent_*/actor/clip_fraction_dual": Guide(
+        title="Clipped twice",
+        meaning="Share of tokens with a negative advantage whose loss was held at clip_ratio_c.",
+        section=OTHER,
+        high=0.1,
+    ),
+    "agent_*/actor/kl_loss_coef": Guide(
+        title="Weight of the KL", meaning="Weight of the KL to the reference in the loss.", section=OTHER
+    ),
+    "agent_*/actor/policy_loss": Guide(
+        title="Policy loss",
+        meaning="The loss that was minimised. Its size says little: advantages are centred anew at each step.",
+        section=OTHER,
+    ),
+    "agent_*/actor/grad_norm": Guide(
+        title="Gradient norm of the policy",
+        meaning="Norm of the gradient before clipping, mean over the optimizer's steps.",
+        section=POLICY,
+        healthy="Steady. Spikes: look at that step's conversations, lower the learning rate.",
+    ),
+    "agent_*/policy/sampler_gap_mean": Guide(
+        title="Sampler and trainer apart (mean)",
+        meaning="Mean difference between a token's log-prob when sampled and when computed again for training.",
+        section=POLICY,
+        healthy="Under 1e-4 in float32 with the embedded engine, under 0.02 in bfloat16 with another engine.",
+        high=0.02,
+        unit="nats",
+    ),
+    "agent_*/policy/sampler_gap_max": Guide(
+        title="Sampler and trainer apart (max)",
+        meaning="Largest difference of that kind in the batch; a wrong token or mask shows here.",
+        section=OTHER,
+        healthy="Under 1",
+        high=1.0,
+        unit="nats",
+    ),
+    "*/nonfinite_steps": Guide(
+        title="Updates left out",
+        meaning="Optimizer steps that were left out because a gradient was NaN or infinite.",
+        section=POLICY,
+        healthy="0",
+        high=0.0,
+    ),
+    "agent_*/actor/early_stop": Guide(
+        title="Stopped by target_kl", meaning="1 where the epochs ended early as the KL was large.", section=OTHER
+    ),
+    "*/lr": Guide(title="Learning rate", meaning="Of the optimizer's last step.", section=OTHER),
+    "*/optimizer_steps": Guide(
+        title="Optimizer steps", meaning="Updates of the weights in this step.", section=OTHER
+    ),
+    # Critic
+    "critic_*/explained_variance": Guide(
+        title="Explained variance",
+        meaning="Share of the returns' variance that the critic foresaw: 1 all, 0 as good as their mean, below worse.",
+        section=CRITIC,
+        healthy="Rises above 0 within the warm-up. Stays below: critic_warmup longer, larger critic learning rate.",
+        low=0.0,
+        high=1.0,
+    ),
+    "critic_*/rmse": Guide(
+        title="Error of the critic",
+        meaning="Root of the mean squared difference of value and return.",
+        section=CRITIC,
+        healthy="Falls, or stays well below the spread of reward.",
+    ),
+    "critic_*/loss": Guide(title="Value loss", meaning="The critic's loss.", section=OTHER),
+    "critic_*/clip_fraction": Guide(
+        title="Clipped values", meaning="Share of values held at their bound.", section=OTHER, high=0.3
+    ),
+    "critic_*/grad_norm": Guide(
+        title="Gradient norm of the critic", meaning="Before clipping, mean over the optimizer's steps.", section=CRITIC
+    ),
+    "agent_*/values/mean": Guide(
+        title="Mean value",
+        meaning="What the critic expects from here on, mean over the agent's tokens.",
+        section=CRITIC,
+        healthy="Near the mean return; constant for one agent: its critic has not understood its prompts.",
+    ),
+    "advantage*/mean": Guide(
+        title="Mean advantage", meaning="Before it is normalised within each agent.", section=CRITIC, healthy="Near 0."
+    ),
+    "advantage*/std": Guide(
+        title="Spread of advantage",
+        meaning="Standard deviation over the batch's tokens.",
+        section=CRITIC,
+        healthy="Above 0",
+        low=1e-8,
+    ),
+    "advantage*/returns_mean": Guide(title="Mean return", meaning="Target of the critic.", section=CRITIC),
+    "advantage*/kl_in_reward": Guide(
+        title="KL in the reward", meaning="KL to the reference that is taken off the reward, per token.", section=POLICY
+    ),
+    # Conversations
+    "trajectory/count": Guide(title="Trajectories", meaning="How many this step trained on.", section=TRAJECTORIES),
+    "trajectory/failed": Guide(
+        title="Failed trajectories",
+        meaning="Trajectories of this step that user code broke; they are left out and kept in failures/.",
+        section=TRAJECTORIES,
+        healthy="0; one in a hundred is bearable.",
+        high=0.0,
+    ),
+    "trajectory/tokens": Guide(title="Tokens", meaning="Response tokens of the step.", section=TRAJECTORIES),
+    "trajectory/rounds": Guide(title="Rounds", meaning="Mean rounds of a trajectory.", section=TRAJECTORIES),
+    "trajectory/turns": Guide(title="Turns", meaning="Mean turns of a trajectory, all agents.", section=TRAJECTORIES),
+    "trajectory/ended/*": Guide(
+        title="How conversations end", meaning="Share of trajectories that ended for this reason.", section=TRAJECTORIES
+    ),
+    "agent_*/response_tokens": Guide(
+        title="Length of responses",
+        meaning="Mean tokens that the agent says in a turn.",
+        section=TRAJECTORIES,
+        healthy="Steady. Growing against the limit: see 'Cut responses'; falling to nothing: the agent falls silent.",
+        unit="tokens",
+    ),
+    "agent_*/prompt_tokens": Guide(
+        title="Length of prompts", meaning="Mean tokens that the agent reads.", section=TRAJECTORIES, unit="tokens"
+    ),
+    "agent_*/cut": Guide(
+        title="Cut responses",
+        meaning="Share of the agent's responses that reached max_tokens.",
+        section=TRAJECTORIES,
+        healthy="Under 0.2: a cut answer is judged on what it did not say; raise max_tokens.",
+        high=0.2,
+    ),
+    "agent_*/empty": Guide(
+        title="Empty responses",
+        meaning="Share of the agent's responses without any text.",
+        section=TRAJECTORIES,
+        healthy="Near 0; one silent agent lives from the others' work.",
+        high=0.05,
+    ),
+    "agent_*/turns": Guide(title="Turns by agent", meaning="Turns in this step.", section=OTHER),
+    "env/*": Guide(
+        title="Environment faults",
+        meaning="Environments that could not be closed, or worker processes that were replaced.",
+        section=TRAJECTORIES,
+        healthy="0",
+        high=0.0,
+    ),
+    # Time
+    "perf/seconds_per_step": Guide(
+        title="Seconds per step", meaning="From the first prompt to the last update.", section=SPEED, unit="s"
+    ),
+    "perf/seconds/*": Guide(
+        title="Seconds by node", meaning="Time of one node in a step; `play` is all that is sampled.", section=SPEED,
+        unit="s",
+    ),
+    "perf/tokens_per_second": Guide(
+        title="Tokens per second", meaning="Response tokens over the whole step's time.", section=SPEED, unit="1/s"
+    ),
+    "*/padding": Guide(
+        title="Padding",
+        meaning="Share of the computed token places that were padding.",
+        section=OTHER,
+        healthy="Under 0.5",
+        high=0.5,
+    ),
+}  # fmt: skip
+"""Pattern of the metric's name (`*`: any text) → its guide; the first that fits counts."""
+
+_FALLBACK = Guide(title="", meaning="", section=OTHER)
+
+
+@cache
+def guide_of(name: str) -> Guide:
+    """The guide of one metric; an empty one, under 'Everything else', where there is none."""
+    for pattern, guide in _GUIDES.items():
+        if re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None:
+            return guide
+    return _FALLBACK
+
+
+def as_json(name: str) -> dict[str, Any]:
+    """The guide of a metric as the page reads it; its title is the metric's name where it has no guide."""
+    guide = guide_of(name)
+    rank = next((place for place, one in enumerate(_GUIDES.values()) if one is guide), len(_GUIDES))
+    return asdict(guide) | {"title": guide.title or name, "known": guide is not _FALLBACK, "rank": rank}
+
+
+def as_markdown() -> str:
+    """All guides as a table for the docs, a row per pattern, in the order of the page."""
+    lines = ["| metric | meaning | healthy |", "|---|---|---|"]
+    for section in SECTIONS:
+        for pattern, guide in _GUIDES.items():
+            if guide.section == section:
+                lines.append(f"| `{pattern}` | {guide.meaning} | {guide.healthy} |")
+    return "\n".join(lines)

@@ -1,0 +1,150 @@
+"""Calling a reward function and checking what it gives back."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagrl.errors import DagrlError, UserCodeError, boundary
+from dagrl.types import Trajectory
+
+SCORE = "score"
+"""The entry of a returned dict that is the reward; the other numbers are metrics."""
+
+
+class Undecided(DagrlError):
+    """A reward function could not tell, within its limits, whether an answer is right. The sample gets no reward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardResult:
+    """What a reward function said of one trajectory.
+
+    >>> RewardResult(by_group={0: 1.0, 1: 0.0}).score
+    0.5
+    """
+
+    team: float | None = None
+    """The team's reward; None where the function rewards agents or turns."""
+    by_group: Mapping[int, float] = field(default_factory=dict)
+    """Agent group to its reward; a group not named gets 0."""
+    by_turn: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    """(agent group, which of its turns, from 0) to reward; a turn not named gets 0."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Further numbers for the metrics."""
+
+    @property
+    def score(self) -> float:
+        """One number for the trajectory: the team's reward, or the mean over agents of the sum of their rewards."""
+        if self.team is not None:
+            return self.team
+        sums: dict[int, float] = dict(self.by_group)
+        for (group, _), reward in self.by_turn.items():
+            sums[group] = sums.get(group, 0.0) + reward
+        return sum(sums.values()) / len(sums)
+
+
+def takes_trajectory(function: Callable[..., Any]) -> bool:
+    """True for `fn(trajectory, **kwargs)`, false for `compute_score(data_source, solution_str, …)`."""
+    return "trajectory" in inspect.signature(function).parameters
+
+
+def call_reward(
+    function: Callable[..., Any], trajectory: Trajectory, kwargs: Mapping[str, Any] | None = None
+) -> RewardResult | None:
+    """Scores `trajectory`; None where the function raised `Undecided`.
+
+    `compute_score` is given the text of the trajectory's last turn. Raises UserCodeError, of kind `raised` or
+    `bad_return`, naming the function and what it gave.
+    """
+    name = f"reward function {getattr(function, '__qualname__', repr(function))}"
+    given = {} if kwargs is None else kwargs
+    try:
+        with boundary(name):
+            if takes_trajectory(function):
+                answer = function(trajectory, **given)
+            else:
+                task = trajectory.task
+                response = trajectory.turns[-1].response_text if trajectory.turns else ""
+                answer = function(task.data_source, response, task.ground_truth, task.extra_info, **given)
+    except Undecided:
+        return None
+    return _Check(name, _place(function)).result(answer, trajectory)
+
+
+def _place(function: Callable[..., Any]) -> str | None:
+    code = getattr(function, "__code__", None)
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+class _Check:
+    """Turns what a reward function gave into a RewardResult, or says what is wrong with it."""
+
+    def __init__(self, name: str, place: str | None) -> None:
+        self._name = name
+        self._place = place
+
+    def result(self, answer: Any, trajectory: Trajectory) -> RewardResult:
+        if not isinstance(answer, Mapping):
+            return RewardResult(team=self._number(answer, "gave"))
+        if all(isinstance(key, str) for key in answer) and answer:
+            return self._scored(answer)
+        if all(_is_int(key) for key in answer) and answer:
+            return RewardResult(by_group={self._group(key, trajectory): self._named(answer, key) for key in answer})
+        if all(isinstance(key, tuple) for key in answer) and answer:
+            return RewardResult(by_turn={self._turn(key, trajectory): self._named(answer, key) for key in answer})
+        raise self._error(f"gave {answer!r:.120}, whose keys are neither all texts, groups, nor (group, turn) pairs")
+
+    def _scored(self, answer: Mapping[str, Any]) -> RewardResult:
+        """Texts beside the score (what was extracted, and the like) are not metrics and are left out."""
+        if SCORE not in answer:
+            raise self._error(f"gave a dict without '{SCORE}': it has {', '.join(answer)}")
+        rest = {name: part for name, part in answer.items() if name != SCORE and isinstance(part, numbers.Real)}
+        parts = {name: float(part) for name, part in rest.items()}
+        for name, part in parts.items():
+            self._number(part, f"gave '{name}':")
+        return RewardResult(team=self._named(answer, SCORE), parts=parts)
+
+    def _group(self, key: Any, trajectory: Trajectory) -> int:
+        groups = sorted({turn.agent_group for turn in trajectory.turns})
+        if int(key) not in groups:
+            raise self._error(f"gave a reward to agent group {key}; groups that spoke: {groups}")
+        return int(key)
+
+    def _turn(self, key: tuple[Any, ...], trajectory: Trajectory) -> tuple[int, int]:
+        if len(key) != 2 or not all(_is_int(part) for part in key):
+            raise self._error(f"gave a reward to {key!r}, which is not a pair (group, turn)")
+        group, turn = self._group(key[0], trajectory), int(key[1])
+        num_turns = len(trajectory.of_group(group))
+        if not 0 <= turn < num_turns:
+            raise self._error(f"gave a reward to turn {turn} of group {group}, which has turns 0 to {num_turns - 1}")
+        return group, turn
+
+    def _named(self, answer: Mapping[Any, Any], key: Any) -> float:
+        return self._number(answer[key], f"gave {key!r}:")
+
+    def _number(self, value: Any, said: str) -> float:
+        if inspect.iscoroutine(value):
+            value.close()
+            raise self._error("is `async`; a reward function must be an ordinary one")
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise self._error(f"{said} {value!r:.120} ({type(value).__name__}), not a number")
+        if not math.isfinite(value):
+            raise self._error(f"{said} {value}, which is not finite")
+        return float(value)
+
+    def _error(self, what: str) -> UserCodeError:
+        return UserCodeError(
+            f"{self._name} {what}",
+            where=self._place,
+            how=f"return a finite number, a dict with '{SCORE}', {{group: number}} or {{(group, turn): number}}",
+            kind="bad_return",
+        )
+
+
+def _is_int(key: Any) -> bool:
+    return isinstance(key, numbers.Integral) and not isinstance(key, bool)

@@ -1,0 +1,209 @@
+"""Checkpoints: whole or absent, every byte accounted for by a manifest of hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dagrl.errors import StorageError
+from dagrl.runtime.state_file import load_state as load_state_file
+from dagrl.runtime.state_file import save_state
+from dagrl.runtime.storage import TEMP_PREFIX, fsync, make_folder, storage
+
+MANIFEST_FILE = "MANIFEST.json"
+STATE_FOLDER = "trainer_state"
+FORMAT = 1
+_STEP_NAME = re.compile(r"step_(\d{6,})")
+_HASH_CHUNK_BYTES = 1 << 20
+
+
+Save = Callable[[Path], None]
+"""Writes one model into an existing empty folder, such as `PolicyModel.save`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointParts:
+    """All that a checkpoint holds."""
+
+    agents: Mapping[str, Save]
+    """Agent's name to the `save` of its policy."""
+    critics: Mapping[str, Save] = field(default_factory=dict)
+    """Name of the agent that owns the critic to its `save`; a shared critic stands here once."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """`state_dict()` of everything else, nested as one likes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """The newest checkpoint that is whole."""
+
+    path: Path | None
+    """None where there is none."""
+    skipped: tuple[str, ...] = ()
+    """A line for each newer one that is not whole, with what is wrong with it."""
+
+
+def save(folder: Path, step: int, parts: CheckpointParts, *, keep_last: int | None = None) -> Path:
+    """Writes `folder/step_000040/`: `agent_<name>/`, `critic_<name>/`, `trainer_state/` and MANIFEST.json.
+
+    It is made in a temporary folder, flushed to disk and renamed, so that it is whole or absent whatever happens. A
+    whole checkpoint of this step that is there already is kept. Afterwards only the newest `keep_last` ones are kept
+    (all if None). Raises StorageError; older checkpoints are then as they were.
+    """
+    assert keep_last is None or keep_last >= 1
+    make_folder(folder)
+    target = folder / f"step_{step:06d}"
+    if target.exists() and not verify(target):
+        return target
+    temp = folder / f"{TEMP_PREFIX}{target.name}-{os.getpid()}"
+    _remove_leftovers(folder)
+    try:
+        with storage(target):
+            _write_parts(temp, step, parts)
+            if target.exists():
+                shutil.rmtree(target)
+            os.rename(temp, target)
+            fsync(folder)
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+    if keep_last is not None:
+        _prune(folder, keep_last)
+    return target
+
+
+def verify(checkpoint: Path) -> tuple[str, ...]:
+    """What is wrong with a checkpoint: a line per missing, changed or unknown file; empty where it is whole."""
+    try:
+        manifest = _manifest(checkpoint)
+    except StorageError as error:
+        return (str(error),)
+    present = {path.relative_to(checkpoint).as_posix() for path in _files(checkpoint)} - {MANIFEST_FILE}
+    faults = []
+    for name, entry in sorted(manifest["files"].items()):
+        if name not in present:
+            faults.append(f"{checkpoint / name}: is missing")
+        elif _entry(checkpoint / name) != entry:
+            faults.append(f"{checkpoint / name}: is not what was saved")
+    faults += [f"{checkpoint / name}: was not saved with it" for name in sorted(present - set(manifest["files"]))]
+    return tuple(faults)
+
+
+def load_state(checkpoint: Path) -> dict[str, Any]:
+    """The `state` that `checkpoint` was saved with."""
+    state: dict[str, Any] = load_state_file(checkpoint / STATE_FOLDER)
+    return state
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step that a checkpoint was saved after."""
+    step: int = _manifest(checkpoint)["step"]
+    return step
+
+
+def newest(folder: Path) -> Newest:
+    """The newest checkpoint in `folder` whose every file has the hash it was saved with."""
+    skipped: list[str] = []
+    for path in reversed(_steps(folder)):
+        faults = verify(path)
+        if not faults:
+            return Newest(path=path, skipped=tuple(skipped))
+        skipped.append(f"{path.name} is not whole and was left out: {faults[0]}")
+    return Newest(path=None, skipped=tuple(skipped))
+
+
+def _write_parts(temp: Path, step: int, parts: CheckpointParts) -> None:
+    temp.mkdir()
+    models = {f"agent_{name}": save for name, save in parts.agents.items()}
+    models |= {f"critic_{name}": save for name, save in parts.critics.items()}
+    for name, save_model in models.items():
+        (temp / name).mkdir()
+        save_model(temp / name)
+    (temp / STATE_FOLDER).mkdir()
+    save_state(temp / STATE_FOLDER, dict(parts.state))
+    files = {}
+    for path in _files(temp):
+        fsync(path)
+        files[path.relative_to(temp).as_posix()] = _entry(path)
+    content = {"format": FORMAT, "step": step, "files": files}
+    manifest = {"content": content, "sha256": _sha256_of(content)}
+    (temp / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    fsync(temp / MANIFEST_FILE)
+    for inner in sorted((path for path in temp.rglob("*") if path.is_dir()), reverse=True):
+        fsync(inner)
+    fsync(temp)
+
+
+def _manifest(checkpoint: Path) -> dict[str, Any]:
+    path = checkpoint / MANIFEST_FILE
+    with storage(path):
+        text = path.read_bytes()
+    try:
+        manifest = json.loads(text)
+        content: dict[str, Any] = manifest["content"]
+        is_sound = manifest["sha256"] == _sha256_of(content)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"is not a manifest: {error!r}", where=str(path)) from error
+    if not is_sound:
+        raise StorageError("is not what was saved", where=str(path))
+    if content["format"] != FORMAT:
+        raise StorageError(f"has format {content['format']}; this version reads {FORMAT}", where=str(path))
+    return content
+
+
+def _steps(folder: Path) -> list[Path]:
+    """Folders named like checkpoints, oldest first."""
+    if not folder.is_dir():
+        return []
+    found = [(int(name[1]), path) for path in folder.iterdir() if (name := _STEP_NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(found)]
+
+
+def _prune(folder: Path, keep_last: int) -> None:
+    """Removes all but the newest `keep_last` that are complete. One that is not does not count and is left."""
+    whole = [path for path in _steps(folder) if _has_all_files(path)]
+    for path in whole[:-keep_last]:
+        with storage(path):
+            # Renamed first: a removal that is cut short must not leave half a checkpoint under its name.
+            doomed = path.with_name(f"{TEMP_PREFIX}old-{path.name}")
+            os.rename(path, doomed)
+            shutil.rmtree(doomed)
+
+
+def _has_all_files(checkpoint: Path) -> bool:
+    """True if every file of a sound manifest is there with its size; hashing all of every save would take minutes."""
+    try:
+        files = _manifest(checkpoint)["files"]
+        return all((checkpoint / name).stat().st_size == entry["size"] for name, entry in files.items())
+    except (StorageError, OSError):
+        return False
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Removes what saves that were cut short left; the run folder's lock keeps other writers away."""
+    for path in folder.glob(f"{TEMP_PREFIX}*"):
+        with storage(path):
+            shutil.rmtree(path)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    """What the manifest says of a file."""
+    digest = hashlib.sha256()
+    with storage(path), path.open("rb") as file:
+        while chunk := file.read(_HASH_CHUNK_BYTES):
+            digest.update(chunk)
+    return {"sha256": digest.hexdigest(), "size": path.stat().st_size}
+
+
+def _sha256_of(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

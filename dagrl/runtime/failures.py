@@ -1,0 +1,44 @@
+"""Failed trajectories as files: one JSON each, with enough to play the same again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from dagrl.errors import FaultBudgetError, StorageError
+from dagrl.types import FailedTrajectory
+
+_COMMONEST = 3
+
+
+def write_failure(folder: Path, failed: FailedTrajectory, run_seed: int) -> Path:
+    """Writes `step<step>_<task>_<sample>.json` and gives its path. What JSON cannot hold is written as its repr."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", failed.task.task_id)
+    path = folder / f"step{failed.step}_{name}_{failed.sample}.json"
+    content = {"run_seed": run_seed, **asdict(failed)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, default=repr, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"cannot write the failure file: {error}", where=str(path)) from error
+    return path
+
+
+def check_budget(failed: Sequence[FailedTrajectory], num_trajectories: int, max_fraction: float) -> None:
+    """Raises `FaultBudgetError` with the commonest messages if more than `max_fraction` of a step failed."""
+    if len(failed) <= max_fraction * num_trajectories:
+        return
+    kinds = Counter(one.kind for one in failed)
+    shown = []
+    for kind, count in kinds.most_common(_COMMONEST):
+        message = next(one.message for one in failed if one.kind == kind)
+        shown.append(f"  {count} x {kind}: {message}")
+    raise FaultBudgetError(
+        f"{len(failed)} of {num_trajectories} trajectories failed, more than config.rollout.max_failed_fraction "
+        f"{max_fraction:g} allows; the commonest:\n" + "\n".join(shown),
+        how="mend the fault that is shown, or raise max_failed_fraction",
+    )

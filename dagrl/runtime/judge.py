@@ -1,0 +1,188 @@
+"""Judging a run's team: the agents of one checkpoint play given problems k times each, in the run's own workflow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from dagrl.backends.pool import ModelPool, build_pool
+from dagrl.data import read_tasks
+from dagrl.errors import DagrlError
+from dagrl.experience import collate
+from dagrl.nodes.reward import RewardNode
+from dagrl.runtime.chosen_checkpoint import Chosen
+from dagrl.runtime.console import Console
+from dagrl.runtime.evaluate import Evaluation, evaluate
+from dagrl.runtime.judgement import Judgement, judge_samples
+from dagrl.runtime.resume import differences, restore_policies
+from dagrl.runtime.session import code_files, open_player, prepare_process
+from dagrl.runtime.storage import make_folder, write_json
+from dagrl.runtime.trajectory_log import Decode, TrajectoryLog
+from dagrl.types import Task
+from dagrl.workflow.graph import Workflow, load_workflow
+from dagrl.workflow.kinds import Node, NodeKind
+
+FOLDER = "evaluations"
+"""Of a run folder: what was judged after the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """The agents of one checkpoint."""
+
+    run: Path
+    name: str
+    """As it is shown: `marft/20260101-120000@40`."""
+    checkpoint: Chosen
+    workflow: Workflow
+    """The run's resolved workflow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One team, judged."""
+
+    team: Team
+    judgement: Judgement
+    evaluation: Evaluation
+    temperatures: dict[str, float]
+    """By rollout node, as it was played."""
+    is_warmed: bool
+    """True where greedy agents were sampled at temperature 1, since k greedy samples would be k times the same."""
+    decode: Decode
+
+
+def recorded_workflow(run: Path, *, load_plugins: bool) -> Workflow:
+    """The workflow that a run was made with, from its folder; what it names is where it was at the time."""
+    return load_workflow(run / "workflow.yaml", load_plugins=load_plugins)
+
+
+def open_team(run: Path, name: str, checkpoint: Chosen, *, allow_changes: bool) -> Team:
+    """Raises DagrlError where hooks, environments or rewards are not what the run began with, unless allowed."""
+    workflow = recorded_workflow(run, load_plugins=True)
+    resolved = (run / "workflow.yaml").read_text(encoding="utf-8")
+    changes = differences(run, resolved=resolved, code=code_files(workflow))
+    if changes and not allow_changes:
+        raise DagrlError(
+            f"the code that the workflow names is not what the run began with:\n{changes}",
+            where=str(run),
+            how="undo the changes, or judge with them by --allow-changes",
+        )
+    return Team(run=run, name=f"{name}@{checkpoint.step}", checkpoint=checkpoint, workflow=workflow)
+
+
+def problems_for(team: Team, files: Sequence[str]) -> list[Task]:
+    """The rows of `files`, found from the working directory; without any, the run's own held-out problems."""
+    data = team.workflow.spec.config.data
+    if files:
+        return read_tasks(files, base=Path.cwd(), columns=data.columns, split_name="val")
+    base = team.workflow.path.parent
+    tasks = read_tasks(data.val_files, base=base, columns=data.columns, split_name="val")
+    if not tasks:
+        raise DagrlError("the run has no held-out problems of its own", where=team.name, how="give --data FILE")
+    return tasks[: data.val_max_prompts]
+
+
+def judge(team: Team, tasks: Sequence[Task], *, k: int, without: str | None, console: Console) -> Verdict:
+    """Plays every task `k` times with `rollout.val_kwargs`, and scores as the run did. Nothing is learnt or kept."""
+    config = team.workflow.spec.config
+    workflow, is_warmed = warmed(team.workflow) if k > 1 else (team.workflow, False)
+    prepare_process(workflow)
+    with ExitStack() as stack:
+        stack.callback(console.close)
+        pool = _models(workflow, team, console)
+        player = open_player(workflow, pool)
+        stack.callback(player.close)
+        evaluation = asyncio.run(
+            evaluate(
+                player,
+                _scorer(workflow),
+                tasks,
+                step=team.checkpoint.step,
+                num_samples=k,
+                batch_size=config.data.val_batch_size,
+                without=without,
+            )
+        )
+    names = [group.name for group in workflow.groups]
+    return Verdict(
+        team=team,
+        judgement=judge_samples(tasks, evaluation.trajectories, num_samples=k, agent_names=names),
+        evaluation=evaluation,
+        temperatures={node.node_id: node.val_sampling.temperature for node in _speakers(workflow)},
+        is_warmed=is_warmed,
+        decode=_decoder(pool),
+    )
+
+
+def warmed(workflow: Workflow) -> tuple[Workflow, bool]:
+    """`workflow` with held-out temperature 1 where every agent was greedy, and whether that was so."""
+    if any(node.val_sampling.temperature > 0 for node in _speakers(workflow)):
+        return workflow, False
+    nodes = tuple(replace(node, val_sampling=replace(node.val_sampling, temperature=1.0)) for node in workflow.nodes)
+    return replace(workflow, nodes=nodes), True
+
+
+def keep(verdict: Verdict, data: Sequence[str]) -> Path:
+    """Writes `RUN/evaluations/<time>.json` and beside it the conversations in the trajectory log's form, in a folder of
+    that name; what the run itself wrote is left as it is."""
+    folder = make_folder(verdict.team.run / FOLDER)
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    number = 1
+    while (path := folder / (f"{stamp}.json" if number == 1 else f"{stamp}-{number}.json")).exists():
+        number += 1
+    evaluation = verdict.evaluation
+    if evaluation.trajectories:
+        log = TrajectoryLog(path.with_suffix(""), agent_names=list(verdict.judgement.agents), decode=verdict.decode)
+        log.write_evaluation(evaluation.step, collate(evaluation.trajectories), evaluation.without)
+    write_json(path, as_json(verdict, data))
+    return path
+
+
+def as_json(verdict: Verdict, data: Sequence[str]) -> dict[str, Any]:
+    """All numbers, by problem too."""
+    judgement = asdict(verdict.judgement)
+    for problem, told in zip(judgement["problems"], verdict.judgement.problems, strict=True):
+        problem["votes"] = [None if vote is None else str(vote) for vote in told.votes]
+    return {
+        "team": verdict.team.name,
+        "run": str(verdict.team.run),
+        "step": verdict.team.checkpoint.step,
+        "without": verdict.evaluation.without,
+        "data": list(data),
+        "temperatures": verdict.temperatures,
+        "was_greedy": verdict.is_warmed,
+        **judgement,
+    }
+
+
+def _models(workflow: Workflow, team: Team, console: Console) -> ModelPool:
+    """The policies with the checkpoint's weights; critics and references stay unloaded: nobody learns."""
+    groups = tuple(
+        replace(group, needs_reference=False, critic_owner=None, critic=None, critic_model=None)
+        for group in workflow.groups
+    )
+    with console.making_model() as progress:
+        pool = build_pool(replace(workflow, groups=groups), total_optimizer_steps={}, progress=progress)
+    restore_policies(team.checkpoint.path, workflow, pool)
+    return pool
+
+
+def _decoder(pool: ModelPool) -> Decode:
+    """Keeps the tokenizers and lets go of the models."""
+    tokenizers = {group: pool.tokenizer(group) for group in pool.policies()}
+    return lambda group, ids: tokenizers[group].decode(ids)
+
+
+def _scorer(workflow: Workflow) -> RewardNode | None:
+    node = next((node for node in workflow.learn if node.kind is NodeKind.REWARD), None)
+    return None if node is None else RewardNode.of(node, workflow)
+
+
+def _speakers(workflow: Workflow) -> tuple[Node, ...]:
+    return tuple(node for node in workflow.play if node.kind is NodeKind.ROLLOUT)

@@ -1,0 +1,68 @@
+"""A judged team as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dagrl.plain_text import safe
+from dagrl.runtime.judge import Verdict
+from dagrl.runtime.judgement import Difference, Scores, Spoken
+
+_GAP = "  "
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """What `dagrl eval` prints of one team; intervals hold at 95 %."""
+    judgement, evaluation = verdict.judgement, verdict.evaluation
+    k = judgement.num_samples
+    without = "" if evaluation.without is None else f", without {evaluation.without}"
+    lines = [f"{verdict.team.name}{without}: {len(judgement.problems)} problems, {k} sample(s) each"]
+    if verdict.is_warmed:
+        lines.append("  held-out sampling is greedy in this run (rollout.val_kwargs.temperature 0), which would make")
+        lines.append("  all samples of a problem the same: sampled at temperature 1 instead")
+    if judgement.num_failed:
+        lines.append(f"  {judgement.num_failed} samples failed by user code and count as not solved")
+    lines += ["", *_table([_head(k, judgement.scores[0]), *(_row(k, scores) for scores in judgement.scores)])]
+    agents: list[tuple[str, ...]] = [
+        ("agent", *_SPOKEN_HEAD),
+        *((name, *_spoken(one)) for name, one in judgement.agents.items()),
+    ]
+    lines += ["", *_table(agents)]
+    rounds: list[tuple[str, ...]] = [("round", "reached", "solved by then", *_SPOKEN_HEAD)]
+    for number, one in enumerate(judgement.rounds, start=1):
+        rounds.append((str(number), f"{one.share_reached:.0%}", str(one.solved), *_spoken(one.spoken)))
+    return [safe(line) for line in [*lines, "", *_table(rounds)]]
+
+
+def difference_lines(first: str, second: str, differences: Sequence[Difference]) -> list[str]:
+    """The paired comparison of two teams."""
+    rows = [("measure", "difference", "")]
+    for one in differences:
+        verdict = "" if one.low <= 0 <= one.high else "better" if one.mean > 0 else "worse"
+        rows.append((one.measure, f"{one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}]", verdict))
+    return [safe(line) for line in [f"{second} less {first}, paired by problem:", "", *_table(rows)]]
+
+
+def _head(k: int, scores: Scores) -> tuple[str, ...]:
+    passes = [f"pass@{size}" for size in scores.passes]
+    return ("data source", "problems", f"avg@{k}", *passes, *([f"maj@{k}"] if k > 1 else []))
+
+
+def _row(k: int, scores: Scores) -> tuple[str, ...]:
+    passes = [str(interval) for interval in scores.passes.values()]
+    majority = [str(scores.majority)] if k > 1 else []
+    return (scores.source, str(scores.num_problems), str(scores.average), *passes, *majority)
+
+
+_SPOKEN_HEAD = ("turns/sample", "tokens/turn", "longest", "cut")
+
+
+def _spoken(one: Spoken) -> tuple[str, ...]:
+    return (f"{one.turns_per_sample:.2f}", f"{one.mean_tokens:.1f}", str(one.longest_tokens), f"{one.share_cut:.1%}")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return [
+        (_GAP + _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip() for row in rows
+    ]

@@ -1,0 +1,204 @@
+"""Player: plays a batch of tasks; every trajectory goes at its own pace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dagrl.backends.base import Models
+from dagrl.environments.runner import EnvRunner
+from dagrl.errors import DagrlError
+from dagrl.hooks import Condition, Hooks
+from dagrl.nodes.base import TrajectoryFault
+from dagrl.nodes.env import EnvNode
+from dagrl.nodes.rollout import RolloutNode
+from dagrl.nodes.transcript import Scribe
+from dagrl.runtime.conversation import Conversation, Scene, Stage
+from dagrl.runtime.failures import check_budget, write_failure
+from dagrl.runtime.plan import PlayPlan, make_plan
+from dagrl.types import FailedTrajectory, Metrics, StopReason, Task, Trajectory
+from dagrl.workflow.graph import Workflow
+from dagrl.workflow.kinds import Node, NodeKind, reward_placement
+
+Sampling = Literal["train", "val"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayResult:
+    """What one batch came to; every sample asked for is in one of the two lists."""
+
+    trajectories: tuple[Trajectory, ...]
+    """In the order of tasks, then samples, whatever ended first."""
+    failed: tuple[FailedTrajectory, ...]
+    """In the same order."""
+    metrics: Metrics
+
+
+class Player:
+    """Plays the play graph of one workflow."""
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        models: Models,
+        env_runner: EnvRunner,
+        *,
+        run_seed: int,
+        failures_dir: Path | None = None,
+    ) -> None:
+        """Loads all hooks. `failures_dir`: where failed trajectories are written, None writes none."""
+        rollout, algorithm = workflow.spec.config.rollout, workflow.spec.config.algorithm
+        self._max_failed_fraction = rollout.max_failed_fraction
+        self._max_concurrency = rollout.max_concurrency
+        self._env_runner = env_runner
+        self._generator = models.generator
+        self._base = workflow.path.parent
+        self._is_warm = False
+        self._run_seed = run_seed
+        self._failures_dir = failures_dir
+        plan = make_plan(workflow)
+        self._stage = Stage(
+            plan=plan,
+            rollouts=_rollouts(workflow, plan, models, run_seed),
+            envs={
+                unit: EnvNode(
+                    env.node,
+                    runner=env_runner,
+                    base=workflow.path.parent,
+                    seats=env.seats,
+                    run_seed=run_seed,
+                    condition=_condition(env.node, workflow),
+                    away=models.generator.away,
+                )
+                for unit, env in plan.envs.items()
+            },
+            scribe=Scribe(models.tokenizer),
+            max_rounds=rollout.max_rounds,
+            env_text=rollout.env_text,
+            env_reward_mode=reward_placement(workflow.nodes, algorithm) if rollout.rewards_with_env else None,
+        )
+
+    async def play(
+        self,
+        tasks: Sequence[Task],
+        *,
+        step: int,
+        sampling: Sampling,
+        n: int,
+        without: frozenset[str] = frozenset(),
+    ) -> PlayResult:
+        """`n` samples of every task.
+
+        `without`: rollout nodes whose responses are left out; what depends on them gets the context that they would
+        have got. Raises `FaultBudgetError` as soon as too many trajectories failed.
+        """
+        unknown = without - self._stage.plan.rollouts.keys()
+        if unknown:
+            known = ", ".join(self._stage.plan.rollouts)
+            raise DagrlError(f"cannot leave out '{min(unknown)}': no such rollout node", how=f"there are: {known}")
+        await self._warm_up()
+        self._generator.begin_batch()
+        batch = _Batch(Scene(sampling=sampling, without=without), step, len(tasks) * n)
+        gate = asyncio.Semaphore(self._max_concurrency)
+        keys = [(task, sample) for task in tasks for sample in range(n)]
+        try:
+            async with asyncio.TaskGroup() as group:
+                jobs = [group.create_task(self._play_one(batch, gate, task, sample)) for task, sample in keys]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        results = [job.result() for job in jobs]
+        return PlayResult(
+            trajectories=tuple(one for one in results if isinstance(one, Trajectory)),
+            failed=tuple(one for one in results if isinstance(one, FailedTrajectory)),
+            metrics=self._metrics(batch),
+        )
+
+    async def _warm_up(self) -> None:
+        """Before the first batch, so that no trajectory's environment is late for want of a process."""
+        if self._is_warm or not self._stage.plan.envs:
+            return
+        nodes = [env.node for env in self._stage.plan.envs.values()]
+        await self._env_runner.warm([(ref, self._base) for node in nodes for ref in node.options.env_path])
+        self._is_warm = True
+
+    def close(self) -> None:
+        """Ends the processes of environments."""
+        self._env_runner.close()
+
+    async def _play_one(
+        self, batch: _Batch, gate: asyncio.Semaphore, task: Task, sample: int
+    ) -> Trajectory | FailedTrajectory:
+        async with gate:
+            conversation = Conversation(self._stage, batch.scene, Trajectory(task=task, sample=sample, step=batch.step))
+            try:
+                trajectory = await conversation.play()
+            except TrajectoryFault as fault:
+                return self._fail(batch, conversation, fault)
+            finally:
+                batch.num_close_faults += len(conversation.close_faults)
+            if not trajectory.turns and trajectory.stop_reason is StopReason.MAX_CONTEXT:
+                return self._fail(batch, conversation, TrajectoryFault("prompt_too_long", conversation.context_message))
+            return trajectory
+
+    def _fail(self, batch: _Batch, conversation: Conversation, fault: TrajectoryFault) -> FailedTrajectory:
+        trajectory = conversation.trajectory
+        failed = FailedTrajectory(
+            task=trajectory.task,
+            sample=trajectory.sample,
+            step=trajectory.step,
+            kind=fault.kind,
+            message=fault.message,
+            turns=tuple(trajectory.turns),
+        )
+        if self._failures_dir is not None:
+            write_failure(self._failures_dir, failed, self._run_seed)
+        batch.failed.append(failed)
+        check_budget(batch.failed, batch.size, self._max_failed_fraction)
+        return failed
+
+    def _metrics(self, batch: _Batch) -> Metrics:
+        if not self._stage.plan.envs:
+            return self._generator.metrics()
+        return {
+            **self._generator.metrics(),
+            "env/close_failed": float(batch.num_close_faults),
+            "env/workers_replaced": float(self._env_runner.num_replaced),
+        }
+
+
+class _Batch:
+    """The books of one call of `play`."""
+
+    def __init__(self, scene: Scene, step: int, size: int) -> None:
+        self.scene = scene
+        self.step = step
+        self.size = size
+        """Trajectories asked for."""
+        self.failed: list[FailedTrajectory] = []
+        self.num_close_faults = 0
+
+
+def _condition(node: Node, workflow: Workflow) -> Condition | None:
+    """The `when` of an ENV node; that of a rollout node with an environment is for the rollout."""
+    if node.kind is not NodeKind.ENV:
+        return None
+    return Condition(node.options.when, workflow.path.parent, timeout_s=workflow.spec.config.rollout.hook_timeout_s)
+
+
+def _rollouts(workflow: Workflow, plan: PlayPlan, models: Models, run_seed: int) -> dict[str, RolloutNode]:
+    base, rollout = workflow.path.parent, workflow.spec.config.rollout
+    return {
+        name: RolloutNode(
+            node,
+            tokenizer=models.tokenizer(node.agent_group),
+            generator=models.generator,
+            hooks=Hooks(node.options, base, timeout_s=rollout.hook_timeout_s),
+            condition=Condition(node.options.when, base, timeout_s=rollout.hook_timeout_s),
+            max_context_len=rollout.max_context_len,
+            run_seed=run_seed,
+        )
+        for name, node in plan.rollouts.items()
+    }

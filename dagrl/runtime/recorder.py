@@ -1,0 +1,92 @@
+"""Recorder: everything a run leaves behind goes through here, to the run folder and to the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dagrl.backends.pool import ModelPool
+from dagrl.experience import Experience, collate
+from dagrl.runtime import checkpoint
+from dagrl.runtime.console import Console
+from dagrl.runtime.evaluate import Evaluation
+from dagrl.runtime.metrics import MetricsWriter
+from dagrl.runtime.process_random import random_state
+from dagrl.runtime.run_folder import RunFolder
+from dagrl.runtime.trajectory_log import TrajectoryLog
+from dagrl.runtime.watchdog import Watchdog
+from dagrl.types import Metrics
+from dagrl.workflow.graph import Workflow
+
+
+class Recorder:
+    """Writes metrics, trajectories, checkpoints and status; shows progress."""
+
+    def __init__(self, workflow: Workflow, folder: RunFolder, pool: ModelPool, console: Console) -> None:
+        self._workflow = workflow
+        self._trainer = workflow.spec.config.trainer
+        self._folder = folder
+        self._pool = pool
+        self._console = console
+        self._metrics = MetricsWriter(folder.path)
+        self._watchdog = Watchdog()
+        self._log = TrajectoryLog(
+            folder.trajectories,
+            agent_names=[group.name for group in workflow.groups],
+            decode=lambda group, ids: pool.tokenizer(group).decode(ids),
+        )
+
+    def step(self, step: int, experience: Experience, metrics: Metrics, seconds: Mapping[str, float]) -> None:
+        """One finished step, numbered from 0; it is shown and logged as step + 1, the number of steps done."""
+        done = step + 1
+        self._metrics.write(done, metrics)
+        if self._trainer.log_trajectories:
+            self._log.write_step(done, experience)
+        self._folder.write_status("running", done)
+        self._console.step(done, metrics, seconds)
+        for warning in self._watchdog.look(done, metrics):
+            self._console.note(f"warning after step {done}: {warning}")
+        frequency = self._trainer.show_sample_freq
+        if frequency and (done == 1 or done % frequency == 0) and experience.trajectories:
+            self._console.conversation(done, experience.trajectories[0])
+
+    def evaluation(self, evaluation: Evaluation) -> None:
+        """Held-out results; those without an agent are shown and logged, but are no point of the curve."""
+        if evaluation.without is None:
+            self._metrics.write(evaluation.step, evaluation.metrics())
+        if self._trainer.log_trajectories:
+            experience = collate(evaluation.trajectories)
+            self._log.write_evaluation(evaluation.step, experience, evaluation.without)
+        self._console.evaluation(evaluation)
+
+    def checkpoint(self, step: int, state: Mapping[str, Any]) -> Path:
+        """Saves every trained agent, every critic once, and the state of the run."""
+        names = {group.index: group.name for group in self._workflow.groups}
+        trained = [group.index for group in self._workflow.groups if group.is_trained]
+        policies, critics = self._pool.policies(), self._pool.critics()
+        models = {f"policy_{index}": policies[index].state_dict() for index in trained}
+        models |= {f"critic_{index}": critic.state_dict() for index, critic in critics.items()}
+        return checkpoint.save(
+            self._folder.checkpoints,
+            step,
+            checkpoint.CheckpointParts(
+                agents={names[index]: policies[index].save for index in trained},
+                critics={names[index]: critic.save for index, critic in critics.items()},
+                state={
+                    **state,
+                    "models": models,
+                    "watchdog": self._watchdog.state_dict(),
+                    "random": random_state(),
+                    "files": self._metrics.sizes(),
+                },
+            ),
+            keep_last=self._trainer.keep_last,
+        )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes from a checkpoint's state what is the recorder's own."""
+        self._watchdog.load_state_dict(state["watchdog"])
+
+    def close(self) -> None:
+        self._metrics.close()

@@ -1,0 +1,192 @@
+"""Session: from a checked workflow to a finished run. Builds every part, wires them, lets the trainer go."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from dagrl.backends.loading import load_tokenizer, locate
+from dagrl.backends.pool import ModelPool, build_pool
+from dagrl.backends.recipes import Progress
+from dagrl.data import DataLoader, read_tasks
+from dagrl.environments.runner import EnvRunner
+from dagrl.errors import DataError
+from dagrl.nodes import build_learn_nodes
+from dagrl.nodes.transcript import PROMPT, Scribe
+from dagrl.runtime.console import Console
+from dagrl.runtime.executor import Executor
+from dagrl.runtime.player import Player
+from dagrl.runtime.process_random import seed_process
+from dagrl.runtime.recorder import Recorder
+from dagrl.runtime.resume import ResumePoint, cut_back_to, restore
+from dagrl.runtime.run_folder import RunFolder
+from dagrl.runtime.trainer import Trainer, TrainingReport
+from dagrl.types import Task
+from dagrl.workflow.graph import Workflow
+from dagrl.workflow.kinds import NodeKind
+from dagrl.workflow.plugins import resolve_path
+from dagrl.workflow.sections import UpdateSpec
+
+FINISHED, INTERRUPTED, FAILED = "done", "interrupted", "failed"
+
+
+def run_workflow(
+    workflow: Workflow, folder: RunFolder, console: Console, *, point: ResumePoint | None = None
+) -> TrainingReport:
+    """Trains from the first step, or from `point`, to the last, or until SIGINT or SIGTERM.
+
+    `folder` is left in the state that the run came to.
+    """
+    prepare_process(workflow)
+    trainer: Trainer | None = None
+    try:
+        with ExitStack() as stack:
+            stack.callback(console.close)
+            if point is not None:
+                cut_back_to(folder.path, point)
+            folder.write_status("running", 0 if point is None else point.step)
+            trainer = _build(workflow, folder, console, stack, point)
+            with _stopping(trainer, console):
+                report = asyncio.run(trainer.run())
+    except BaseException:
+        first = 0 if point is None else point.step
+        folder.write_status(FAILED, first if trainer is None else trainer.num_steps)
+        raise
+    folder.write_status(FINISHED if report.stopped_by is None else INTERRUPTED, report.num_steps)
+    return report
+
+
+@contextmanager
+def _stopping(trainer: Trainer, console: Console) -> Iterator[None]:
+    """The first SIGINT or SIGTERM ends the run after its step, the second one ends the process at once.
+
+    Nothing is lost by the second: every file in the run folder is whole or a log whose last line may be torn.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if trainer.is_stopping:
+            os._exit(128 + number)
+        trainer.request_stop(number)
+        console.note(f"{signal.Signals(number).name}: finishing this step, then stopping; once more stops at once")
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _build(
+    workflow: Workflow, folder: RunFolder, console: Console, stack: ExitStack, point: ResumePoint | None
+) -> Trainer:
+    config, base = workflow.spec.config, workflow.path.parent
+    data = config.data
+    train = read_tasks(data.train_files, base=base, columns=data.columns, split_name="train")
+    held_out = read_tasks(data.val_files, base=base, columns=data.columns, split_name="val")
+    with console.making_model() as progress:
+        if data.max_prompt_length is not None:
+            train = _within(train, workflow, console, progress)
+        loader = DataLoader(train, data.train_batch_size, seed=config.trainer.seed, shuffle=data.shuffle)
+        total_steps = config.trainer.total_steps
+        if total_steps is None:
+            total_steps = loader.steps_for(config.trainer.total_epochs)
+        pool = build_pool(workflow, total_optimizer_steps=optimizer_steps(workflow, total_steps), progress=progress)
+    console.note(f"the models take {pool.memory_bytes() / 1e6:,.0f} MB")
+    recorder = Recorder(workflow, folder, pool, console)
+    stack.callback(recorder.close)
+    player = open_player(workflow, pool, failures_dir=folder.failures)
+    stack.callback(player.close)
+    nodes = build_learn_nodes(workflow, pool)
+    console.begin(workflow, total_steps=total_steps, num_train=len(train), num_held_out=len(held_out))
+    trainer = Trainer(
+        workflow,
+        player=player,
+        executor=Executor(workflow, nodes),
+        learn_nodes=nodes,
+        loader=loader,
+        val_tasks=held_out[: data.val_max_prompts],
+        recorder=recorder,
+        total_steps=total_steps,
+    )
+    seed_process(config.trainer.seed)  # making a model may have drawn from it
+    if point is not None:
+        restore(point, workflow, pool, trainer)
+    return trainer
+
+
+def prepare_process(workflow: Workflow) -> None:
+    """torch's threads as `executor.num_threads` says, and the random states of the run's seed."""
+    config = workflow.spec.config
+    if config.executor.num_threads is not None:
+        torch.set_num_threads(config.executor.num_threads)
+    seed_process(config.trainer.seed)
+
+
+def open_player(workflow: Workflow, pool: ModelPool, *, failures_dir: Path | None = None) -> Player:
+    """A player with environment processes of its own; `close` ends them."""
+    config = workflow.spec.config
+    runner = EnvRunner(num_workers=config.rollout.env_workers, timeout_s=config.rollout.env_timeout_s)
+    return Player(workflow, pool, runner, run_seed=config.trainer.seed, failures_dir=failures_dir)
+
+
+def optimizer_steps(workflow: Workflow, total_steps: int) -> dict[str, int]:
+    """Optimizer steps of every trained model (`policy_0`, `critic_1`) in a run of `total_steps` full batches."""
+    config = workflow.spec.config
+    batch = config.data.train_batch_size * config.rollout.n
+    counts: dict[str, int] = {}
+    for node in workflow.learn:
+        model = workflow.contract(node).trains_model
+        if model is None:
+            continue
+        spec: UpdateSpec = node.actor if node.kind is NodeKind.TRAIN_ACTOR else node.critic
+        size = batch if spec.ppo_mini_batch_size is None else spec.ppo_mini_batch_size
+        num_trained = sum(workflow.trains(node, step) for step in range(total_steps))
+        counts[model] = num_trained * spec.ppo_epochs * math.ceil(batch / size)
+    return counts
+
+
+def code_files(workflow: Workflow) -> list[Path]:
+    """The files of the user's code that the workflow names."""
+    base = workflow.path.parent
+    refs: list[str] = [workflow.spec.config.model.recipe or ""]
+    refs += [group.model.recipe or "" for group in workflow.groups]
+    for node in workflow.nodes:
+        options = node.options
+        refs += [options.process_path or "", options.when or "", node.executable_ref or "", *options.env_path]
+        refs += [node.algorithm.adv_estimator, node.algorithm.policy_loss]
+    files = {ref.rpartition(":")[0] if ":" in ref else ref for ref in refs}
+    return [resolve_path(file, base) for file in sorted(files) if file.endswith(".py")]
+
+
+def _within(tasks: Sequence[Task], workflow: Workflow, console: Console, progress: Progress) -> list[Task]:
+    """The tasks whose prompt no agent's tokenizer makes longer than `data.max_prompt_length`.
+
+    Raises DataError where others may not be dropped.
+    """
+    data, base = workflow.spec.config.data, workflow.path.resolve().parent
+    limit = data.max_prompt_length
+    assert limit is not None, "all prompts are short enough"
+    tokenizers = {
+        group.index: load_tokenizer(group.model, locate(group.model, base, progress), base) for group in workflow.groups
+    }
+    scribe = Scribe(tokenizers.__getitem__)
+    kept = [task for task in tasks if all(len(scribe.translate(PROMPT, g, task).ids) <= limit for g in tokenizers)]
+    num_longer = len(tasks) - len(kept)
+    if num_longer and not data.filter_overlong_prompts:
+        raise DataError(
+            f"{num_longer} of {len(tasks)} prompts have more than {limit} tokens",
+            where="config.data.max_prompt_length",
+            how="raise it, or set config.data.filter_overlong_prompts to true",
+        )
+    if num_longer:
+        console.note(f"{num_longer} of {len(tasks)} prompts have more than {limit} tokens and are left out")
+    return kept

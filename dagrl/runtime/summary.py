@@ -1,0 +1,53 @@
+"""What a played batch looks like in numbers: lengths, rounds, ends, faults, per team and per agent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from dagrl.experience import Experience
+from dagrl.runtime.player import PlayResult
+from dagrl.types import Metrics
+from dagrl.workflow.groups import AgentGroup
+
+
+def step_metrics(groups: Sequence[AgentGroup], experience: Experience, played: PlayResult) -> Metrics:
+    """Numbers under `trajectory/…` and `agent_<name>/…`; faults are counted by kind."""
+    metrics = dict(played.metrics) | _of_trajectories(experience, len(played.failed))
+    for kind, count in sorted(Counter(failed.kind for failed in played.failed).items()):
+        metrics[f"trajectory/failed/{kind}"] = float(count)
+    for group in groups:
+        metrics |= _of_agent(group, experience)
+    return metrics
+
+
+def _of_trajectories(experience: Experience, num_failed: int) -> Metrics:
+    trajectories = experience.trajectories
+    count = len(trajectories)
+    metrics = {
+        "trajectory/count": float(count),
+        "trajectory/failed": float(num_failed),
+        "trajectory/tokens": float(experience.num_tokens),
+    }
+    if count:
+        metrics["trajectory/rounds"] = sum(one.num_rounds for one in trajectories) / count
+        metrics["trajectory/turns"] = len(experience.turns) / count
+        ends = Counter(str(one.stop_reason) for one in trajectories)
+        metrics |= {f"trajectory/ended/{reason}": number / count for reason, number in sorted(ends.items())}
+    return metrics
+
+
+def _of_agent(group: AgentGroup, experience: Experience) -> Metrics:
+    table = experience.turns
+    own = table.agent_group == group.index
+    if not bool(own.any()):
+        return {}
+    place = f"agent_{group.name}"
+    return {
+        f"{place}/turns": float(own.sum()),
+        f"{place}/response_tokens": float(table.response_len[own].double().mean()),
+        f"{place}/prompt_tokens": float(table.prompt_len[own].double().mean()),
+        f"{place}/cut": float(table.is_cut[own].double().mean()),
+        f"{place}/empty": float((table.response_len[own] == 0).double().mean()),
+        f"{place}/reward": float(table.reward[own].double().mean()),
+    }

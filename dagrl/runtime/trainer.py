@@ -1,0 +1,182 @@
+"""Trainer: the loop. Each step plays a batch of tasks, learns from it, and writes down what happened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dagrl.data import DataLoader
+from dagrl.experience import Experience, collate
+from dagrl.nodes.base import LearnNode, Stateful
+from dagrl.nodes.reward import RewardNode
+from dagrl.runtime.evaluate import Evaluation, evaluate
+from dagrl.runtime.executor import Executor
+from dagrl.runtime.player import Player
+from dagrl.runtime.recorder import Recorder
+from dagrl.runtime.summary import step_metrics
+from dagrl.types import Metrics, Task
+from dagrl.workflow.graph import Workflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingReport:
+    """What a run came to."""
+
+    num_steps: int
+    """Steps finished."""
+    before: Evaluation | None
+    after: Evaluation | None
+    without: tuple[Evaluation, ...]
+    """The team at the end, with one agent's text left out."""
+    stopped_by: int | None
+    """Number of the signal that ended the run early; None where it came to its end."""
+    checkpoint: Path | None
+
+    def has_improved_by(self, least: float | None) -> bool:
+        """Whether held-out accuracy rose by `least`; true where nothing was asked for."""
+        if least is None:
+            return True
+        if self.before is None or self.after is None:
+            return False
+        return self.after.accuracy.mean - self.before.accuracy.mean >= least
+
+
+class Trainer:
+    """Owns the loop and the step counter; everything it works with comes by the constructor."""
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        *,
+        player: Player,
+        executor: Executor,
+        learn_nodes: Mapping[str, LearnNode],
+        loader: DataLoader,
+        val_tasks: Sequence[Task],
+        recorder: Recorder,
+        total_steps: int,
+    ) -> None:
+        self._workflow = workflow
+        self._config = workflow.spec.config
+        self._player = player
+        self._executor = executor
+        self._learn_nodes = learn_nodes
+        self._loader = loader
+        self._val_tasks = val_tasks
+        self._recorder = recorder
+        self._total_steps = total_steps
+        self._step = 0
+        self._before: Evaluation | None = None
+        self._latest: Evaluation | None = None
+        self._stopped_by: int | None = None
+
+    def request_stop(self, signal_number: int) -> None:
+        """Ends the run after the step that is going on."""
+        self._stopped_by = signal_number
+
+    @property
+    def num_steps(self) -> int:
+        """Steps finished."""
+        return self._step
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopped_by is not None
+
+    async def run(self) -> TrainingReport:
+        """All steps, with the evaluations and checkpoints that fall due."""
+        trainer = self._config.trainer
+        has_val = len(self._val_tasks) > 0
+        if has_val and trainer.val_before_train and self._before is None:
+            self._before = self._latest = await self._evaluate()
+        while self._step < self._total_steps and not self.is_stopping:
+            await self._run_step()
+            is_last = self._step == self._total_steps
+            is_due = trainer.save_freq > 0 and self._step % trainer.save_freq == 0
+            if has_val and trainer.test_freq and self._step % trainer.test_freq == 0 and not is_last:
+                self._latest = await self._evaluate()
+            if is_due and not is_last and not self.is_stopping:
+                self._recorder.checkpoint(self._step, self.state_dict())
+        checkpoint = self._recorder.checkpoint(self._step, self.state_dict())
+        without: tuple[Evaluation, ...] = ()
+        if has_val and not self.is_stopping:
+            self._latest = await self._evaluate()
+            without = tuple([await self._evaluate(without=node_id) for node_id in trainer.val_without])
+        return TrainingReport(
+            num_steps=self._step,
+            before=self._before,
+            after=self._latest,
+            without=without,
+            stopped_by=self._stopped_by,
+            checkpoint=checkpoint,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run stands, without the models: step, data position, and the state of every node that has one."""
+        return {
+            "step": self._step,
+            "loader": self._loader.state_dict(),
+            "executor": self._executor.state_dict(),
+            "before": None if self._before is None else self._before.state_dict(),
+            "latest": None if self._latest is None else self._latest.state_dict(),
+            "nodes": {name: node.state_dict() for name, node in self._stateful.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._step = state["step"]
+        self._loader.load_state_dict(state["loader"])
+        self._executor.load_state_dict(state["executor"])
+        self._recorder.load_state_dict(state)
+        self._before = None if state["before"] is None else Evaluation.of_state(state["before"])
+        self._latest = None if state["latest"] is None else Evaluation.of_state(state["latest"])
+        for name, node in self._stateful.items():
+            node.load_state_dict(state["nodes"][name])
+
+    async def _run_step(self) -> None:
+        step = self._step
+        started = time.perf_counter()
+        played = await self._player.play(
+            self._loader.next_batch(), step=step, sampling="train", n=self._config.rollout.n
+        )
+        play_seconds = time.perf_counter() - started
+        experience = collate(played.trajectories, use_all_traj=self._config.rollout.use_all_traj)
+        learnt = self._executor.learn(experience, step) if len(experience.turns) else None
+        metrics = step_metrics(self._workflow.groups, experience, played)
+        seconds: dict[str, float] = {"play": play_seconds}
+        if learnt is not None:
+            metrics |= learnt.metrics
+            seconds |= learnt.seconds
+        self._record(step, experience, metrics, seconds)
+        self._step += 1
+
+    def _record(self, step: int, experience: Experience, metrics: Metrics, seconds: Mapping[str, float]) -> None:
+        total = sum(seconds.values())
+        metrics |= {f"perf/seconds/{name}": value for name, value in seconds.items()}
+        metrics["perf/seconds_per_step"] = total
+        metrics["perf/tokens_per_second"] = experience.num_tokens / total
+        self._recorder.step(step, experience, metrics, seconds)
+
+    async def _evaluate(self, without: str | None = None) -> Evaluation:
+        rollout, data = self._config.rollout, self._config.data
+        evaluation = await evaluate(
+            self._player,
+            self._scorer,
+            self._val_tasks,
+            step=self._step,
+            num_samples=rollout.val_kwargs.n,
+            batch_size=data.val_batch_size,
+            without=without,
+        )
+        self._recorder.evaluation(evaluation)
+        return evaluation
+
+    @property
+    def _stateful(self) -> dict[str, Stateful]:
+        return {name: node for name, node in self._learn_nodes.items() if isinstance(node, Stateful)}
+
+    @property
+    def _scorer(self) -> RewardNode | None:
+        return next((node for node in self._learn_nodes.values() if isinstance(node, RewardNode)), None)

@@ -1,0 +1,139 @@
+"""Watchdog: signs in the metrics that a run is going wrong, each with its likely cause and the setting to change."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagrl.types import Metrics
+
+PATIENCE = 5
+"""Steps in a row that a sign must hold before it is told."""
+QUIET_STEPS = 50
+"""Steps for which the same sign is not told again."""
+MAX_CUT = 0.2
+"""Share of responses cut by length, and of trajectories cut by the context, above which answers are lost."""
+MAX_GAP = 0.05
+"""Mean |log-prob of the sampler - of the trainer| in nats; float32 gives 1e-6, bfloat16 some 1e-2."""
+MAX_TOKEN_SHARE = 0.95
+"""Share of all response tokens that one agent of a team says."""
+MIN_ENTROPY = 0.01
+"""Nats per token below which a policy explores nothing."""
+SOLVED = 0.9
+"""Mean reward, as a share of the largest seen, above which low entropy is success."""
+MAX_FAILED = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """One thing to look out for."""
+
+    name: str
+    is_there: Callable[[Metrics], bool]
+    text: str
+    """What it is, why it may be, what to change."""
+
+
+SIGNS: Sequence[Sign] = (
+    Sign(
+        name="no_signal",
+        is_there=lambda m: m.get("reward/std") == 0.0 and m.get("trajectory/count", 0.0) > 1,
+        text="all rewards of a step are equal, so nothing is learnt: the problems are all too hard or too easy, or the "
+        "answers are never found (look at `dagrl show`); change the data, rollout.n or the reward",
+    ),
+    Sign(
+        name="entropy_collapse",
+        is_there=lambda m: _smallest(m, "/policy/entropy") < MIN_ENTROPY and not _is_solved(m),
+        text="an agent's entropy is nearly 0 while rewards are not high: it explores no more; raise "
+        "actor.entropy_coeff or actor.kl_loss_coef, or lower actor.optim.lr",
+    ),
+    Sign(
+        name="cut_responses",
+        is_there=lambda m: _largest(m, "/cut") > MAX_CUT,
+        text="more than 20 % of an agent's responses are cut by max_tokens: raise rollout.sampling.max_tokens, or "
+        "reward shorter answers",
+    ),
+    Sign(
+        name="full_context",
+        is_there=lambda m: m.get("trajectory/ended/max_context", 0.0) > MAX_CUT,
+        text="more than 20 % of trajectories end because the context is full: raise rollout.max_context_len, or drop "
+        "old turns in post_process",
+    ),
+    Sign(
+        name="sampler_drift",
+        is_there=lambda m: _largest(m, "/policy/sampler_gap_mean") > MAX_GAP,
+        text="sampler and trainer disagree about the log-probs of the same tokens: check dtype and "
+        "attn_implementation; with dtype bfloat16 try float32",
+    ),
+    Sign(
+        name="one_agent_talks",
+        is_there=lambda m: _token_share(m) > MAX_TOKEN_SHARE,
+        text="one agent says more than 95 % of all tokens: the others have gone silent or their max_tokens is small; "
+        "algorithm.loss_agg_mode seq-mean-token-mean weighs agents by turns instead of tokens",
+    ),
+    Sign(
+        name="failing_trajectories",
+        is_there=lambda m: m.get("trajectory/failed", 0.0) > MAX_FAILED * m.get("trajectory/count", 0.0),
+        text="trajectories fail in user code and are dropped: see the run's failures/ folder for each one's error",
+    ),
+    Sign(
+        name="large_updates",
+        is_there=lambda m: _largest(m, "/actor/kl") > 0.2,
+        text="an update moves a policy far from the one that sampled (KL above 0.2): lower actor.optim.lr or "
+        "ppo_epochs, or set actor.target_kl",
+    ),
+)
+
+
+class Watchdog:
+    """Tells of a sign when it has held for `PATIENCE` steps, and then not again for `QUIET_STEPS`."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+        self._rewards: deque[float] = deque(maxlen=QUIET_STEPS)
+
+    def look(self, step: int, metrics: Metrics) -> list[str]:
+        """What to tell after `step` steps."""
+        self._rewards.append(metrics.get("reward/mean", 0.0))
+        seen = {**metrics, "best_reward": max(self._rewards)}
+        told = []
+        for sign in SIGNS:
+            self._held[sign.name] = self._held.get(sign.name, 0) + 1 if sign.is_there(seen) else 0
+            is_due = step - self._told.get(sign.name, -QUIET_STEPS) >= QUIET_STEPS
+            if self._held[sign.name] >= PATIENCE and is_due:
+                self._told[sign.name] = step
+                told.append(f"{sign.name}: {sign.text}")
+        return told
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"held": dict(self._held), "told": dict(self._told), "rewards": list(self._rewards)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._held, self._told = dict(state["held"]), dict(state["told"])
+        self._rewards = deque(state["rewards"], maxlen=QUIET_STEPS)
+
+
+def _largest(metrics: Metrics, ending: str) -> float:
+    return max((value for name, value in metrics.items() if name.endswith(ending)), default=0.0)
+
+
+def _smallest(metrics: Metrics, ending: str) -> float:
+    return min((value for name, value in metrics.items() if name.endswith(ending)), default=float("inf"))
+
+
+def _is_solved(metrics: Metrics) -> bool:
+    best = metrics["best_reward"]
+    return best > 0 and metrics.get("reward/mean", 0.0) >= SOLVED * best and best >= SOLVED
+
+
+def _token_share(metrics: Metrics) -> float:
+    """Of the agent that says most; 0 where one speaks alone."""
+    tokens = [
+        metrics[name] * metrics[name.replace("/response_tokens", "/turns")]
+        for name in metrics
+        if name.endswith("/response_tokens")
+    ]
+    return max(tokens) / sum(tokens) if len(tokens) > 1 and sum(tokens) > 0 else 0.0

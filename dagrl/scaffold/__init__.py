@@ -1,0 +1,1 @@
+"""What a user's own work starts from: the files that ship, copies of them, new projects from templates."""

@@ -1,0 +1,86 @@
+"""What dagrl brings, a line each: for `dagrl ls`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from dagrl.algorithms import ESTIMATORS, POLICY_LOSSES
+from dagrl.rewards import REWARDS
+from dagrl.scaffold.files import description_of, shipped_envs, shipped_workflows
+from dagrl.scaffold.templates import TEMPLATES
+from dagrl.workflow.sections import RolloutSpec
+
+_BACKENDS = Path(__file__).resolve().parents[1] / "backends"
+_ENGINE_FILES = {
+    "transformers": "hf_generator.py",
+    "scripted": "scripted.py",
+    "vllm": "vllm_generator.py",
+    "openai": "openai_generator.py",
+}
+"""Engine -> the module of backends/ that holds it once it is built; its first line is the engine's."""
+
+
+def catalogue() -> dict[str, dict[str, str]]:
+    """Kind -> name, as a workflow file or a command takes it -> what it is."""
+    return {kind: list_kind() for kind, list_kind in KINDS.items()}
+
+
+def _workflows() -> dict[str, str]:
+    return {name: description_of(file) for name, file in shipped_workflows().items()}
+
+
+def _rewards() -> dict[str, str]:
+    return {name: _first_line(function) for name, function in REWARDS.items()}
+
+
+def _estimators() -> dict[str, str]:
+    return {name: _first_line(estimator.fn) for name, estimator in ESTIMATORS.items()}
+
+
+def _losses() -> dict[str, str]:
+    return {name: _first_line(function) for name, function in POLICY_LOSSES.items()}
+
+
+def _engines() -> dict[str, str]:
+    names = get_args(RolloutSpec.model_fields["engine"].annotation)
+    return {name: _engine_line(_BACKENDS / _ENGINE_FILES[name]) for name in names}
+
+
+def _engine_line(module: Path) -> str:
+    if not module.is_file():
+        return "(not built yet: refused by name)"
+    return (ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+
+
+def _templates() -> dict[str, str]:
+    return {kind: template.meaning for kind, template in TEMPLATES.items()}
+
+
+KINDS: Mapping[str, Callable[[], dict[str, str]]] = {
+    "workflows": _workflows,
+    "envs": shipped_envs,
+    "rewards": _rewards,
+    "estimators": _estimators,
+    "losses": _losses,
+    "engines": _engines,
+    "templates": _templates,
+}
+
+USED_BY: Mapping[str, str] = {
+    "workflows": "dagrl cp NAME",
+    "envs": "agent_options.env_path",
+    "rewards": "REWARD nodes; your own: executable_ref",
+    "estimators": "config.algorithm.adv_estimator; your own: file.py:function",
+    "losses": "config.algorithm.policy_loss; your own: file.py:function",
+    "engines": "config.rollout.engine",
+    "templates": "dagrl new KIND NAME",
+}
+"""Kind -> where its names are written."""
+
+
+def _first_line(function: Any) -> str:
+    return (inspect.getdoc(function) or "").partition("\n")[0]

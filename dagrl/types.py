@@ -1,0 +1,187 @@
+"""The nouns of a run: Task, SamplingParams, Completion, Turn, Trajectory, TrajectoryGroup. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class FinishReason(StrEnum):
+    """Why one generation ended."""
+
+    STOP = "stop"
+    """The model gave an end token or a stop string."""
+    LENGTH = "length"
+    """`max_tokens` or the context budget ran out."""
+
+
+class StopReason(StrEnum):
+    """Why a trajectory ended."""
+
+    TERMINATED = "terminated"
+    """The environment said done, or there is no environment and the one round was played."""
+    MAX_ROUNDS = "max_rounds"
+    """Truncated: `rollout.max_rounds` were played and the environment had not said done."""
+    MAX_CONTEXT = "max_context"
+    """Truncated: an agent's conversation would not fit into `rollout.max_context_len`."""
+    ENV_TRUNCATED = "env_truncated"
+    """Truncated: the environment said so."""
+
+    @property
+    def is_truncated(self) -> bool:
+        return self is not StopReason.TERMINATED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One row of a data set."""
+
+    task_id: str
+    """Unique within the data set and the same in every run: `<split>:<row>` unless the row names one."""
+    prompt: str | Sequence[Mapping[str, Any]]
+    """A text, or chat messages with `role` and `content`."""
+    ground_truth: Any = None
+    data_source: str = "unknown"
+    extra_info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How one response is sampled."""
+
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 keeps all."""
+    min_p: float = 0.0
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    """Texts that end the response; the text found is kept."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Besides the model's own end tokens; the token found is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One response asked of a generator."""
+
+    agent_group: int
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams
+    seed: int
+    """64 bits; the draw at position t of the response depends on (seed, t) alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What a generator answers."""
+
+    token_ids: tuple[int, ...]
+    """With the end token, if the model gave one."""
+    logprobs: tuple[float, ...]
+    """Of each token under softmax(logits / temperature), before top-p and the like; temperature 1 where greedy."""
+    finish_reason: FinishReason
+    policy_version: int
+    """Number of updates the sampling weights had seen."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """One agent speaks once."""
+
+    node_id: str
+    agent_group: int
+    round: int
+    """From 0."""
+    branch: int = 0
+    """Which of a node's `num_parallel` parallel tries, from 0."""
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    rollout_logprobs: tuple[float, ...]
+    temperature: float
+    """The temperature that `rollout_logprobs` were taken at (1 where greedy)."""
+    finish_reason: FinishReason
+    policy_version: int
+    response_text: str
+    transcript_ids: tuple[int, ...] = ()
+    """What `post_process` made: handed to the next agent and the next round."""
+    reward: float = 0.0
+    """The agent's reward at its last token; filled by the environment or a REWARD node."""
+    reward_parts: dict[str, float] = field(default_factory=dict)
+    """Further numbers a reward function gave, for the metrics."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What an environment answered to one step."""
+
+    round: int
+    node_id: str
+    texts: Mapping[int, str]
+    """By agent group; empty where it said nothing."""
+    rewards: Mapping[int, float]
+    """By agent group; a team's reward stands under every group that acts on the environment."""
+    is_team_reward: bool
+    terminated: bool
+    truncated: bool
+    seconds: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Trajectory:
+    """All turns of all agents on one sample of a task, in time order."""
+
+    task: Task
+    sample: int
+    """Which of the `rollout.n` samples of the task, from 0."""
+    step: int
+    turns: list[Turn] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
+    stop_reason: StopReason | None = None
+    """None while it is being played."""
+    reward: float = 0.0
+    """The team's reward of the whole trajectory, for metrics and selection."""
+    num_rounds: int = 0
+    seconds: float = 0.0
+
+    @property
+    def truncated(self) -> bool:
+        return self.stop_reason is not None and self.stop_reason.is_truncated
+
+    def of_group(self, agent_group: int) -> list[Turn]:
+        """The turns of one agent, in time order."""
+        return [turn for turn in self.turns if turn.agent_group == agent_group]
+
+    def of_round(self, round: int) -> list[Turn]:
+        """The turns of one round, in time order."""
+        return [turn for turn in self.turns if turn.round == round]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTrajectory:
+    """A trajectory that user code broke: what a failure file holds."""
+
+    task: Task
+    sample: int
+    step: int
+    kind: str
+    """For the books: `<what>_<kind>`, such as `env_timeout` or `pre_process_raised`."""
+    message: str
+    turns: tuple[Turn, ...] = ()
+    """Played before the fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryGroup:
+    """The samples of one task."""
+
+    task: Task
+    trajectories: tuple[Trajectory, ...]
+
+
+Metrics = dict[str, float]
+"""Names with slashes (`agent_reasoner/entropy`) to numbers."""

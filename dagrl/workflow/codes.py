@@ -1,0 +1,60 @@
+"""The table of finding codes: what each stands for. Codes are stable; errors start with E, warnings with W."""
+
+from __future__ import annotations
+
+TITLES: dict[str, str] = {
+    # The file and its keys
+    "E100": "the file cannot be read",
+    "E101": "the file is not YAML that is read here",
+    "E102": "a key is given twice in one mapping",
+    "E103": "two keys say the same thing differently",
+    "E104": "the file is not a mapping",
+    "E105": "a !Ref leads nowhere",
+    "E106": "the file that is extended cannot be used",
+    "E107": "an override cannot be applied",
+    "E110": "unknown key",
+    "E111": "missing key",
+    "E112": "wrong type",
+    "E113": "value out of range",
+    "E114": "not one of the known words",
+    # The graph
+    "E201": "two nodes have one id",
+    "E202": "a dependency names no node",
+    "E203": "nodes form a cycle",
+    "E204": "agent groups are not 0..n-1",
+    "E205": "type, role and only_forward_compute do not go together",
+    "E206": "not built yet",
+    "E207": "an option stands on a kind of node where it does nothing",
+    "E208": "a play node cannot be reached or used",
+    "E209": "environments are placed wrongly",
+    "E210": "a column is read that no earlier node writes",
+    "E211": "a column is written twice",
+    "E212": "a model is trained before a node that reads it",
+    "E213": "share_instance cannot be honoured",
+    "E214": "train_cycle values disagree",
+    "E215": "several nodes of one group disagree",
+    "W201": "an edge carries no data",
+    "W202": "nothing uses what a node makes",
+    "W203": "keys that mean nothing here",
+    # Plugins
+    "E301": "a file or name cannot be loaded",
+    "E302": "a function or class has the wrong signature",
+    # What is learned, and from what
+    "E401": "unknown estimator or loss",
+    "E402": "no reward reaches a trained agent",
+    "E403": "a reward would be counted twice",
+    "E404": "an estimator lacks its critic",
+    "E405": "budgets cannot fit",
+    "E406": "options contradict each other",
+    "E407": "needed to run, but not given",
+    "W401": "a REWARD node does nothing beside the environment's rewards",
+    "W402": "a critic is never trained",
+    "W403": "an option has no effect",
+    "W404": "a reward reaches only the last agent",
+    # Found by trying (`dagrl validate --deep`)
+    "E501": "an environment fails when it is tried",
+    "E502": "data cannot be read",
+    "E503": "a model or tokenizer cannot be loaded",
+    "E504": "a reward function fails when it is tried",
+    "W501": "a reward does not tell right from wrong",
+}

@@ -1,0 +1,92 @@
+"""What the data scripts share: the row they write, where they read from, and the split into train and test."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow
+import pyarrow.parquet
+
+Row = dict[str, Any]
+"""`data_source`, `prompt` (messages), `ability`, `reward_model` {style, ground_truth}, `extra_info`."""
+
+BOXED_INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
+
+
+def make_row(*, data_source: str, question: str, ability: str, ground_truth: str, extra_info: Mapping[str, Any]) -> Row:
+    """One problem in the columns that workflows read; `extra_info` takes at least `split` and `index`."""
+    return {
+        "data_source": data_source,
+        "prompt": [{"role": "user", "content": question}],
+        "ability": ability,
+        "reward_model": {"style": "rule", "ground_truth": ground_truth},
+        "extra_info": dict(extra_info),
+    }
+
+
+def parser(description: str, *, test_size: int | None = None) -> argparse.ArgumentParser:
+    """The options that every script has; `--test_size` where the source has no test split of its own."""
+    arguments = argparse.ArgumentParser(description=description)
+    arguments.add_argument("--local_dir", type=Path, required=True, help="folder for train.parquet and test.parquet")
+    arguments.add_argument("--input", type=Path, help="a local parquet, jsonl or json copy, or a folder of such files")
+    arguments.add_argument("--seed", type=int, default=0, help="seed of the order and of the split")
+    if test_size is not None:
+        arguments.add_argument("--test_size", type=int, default=test_size, help="problems held out for the test")
+    return arguments
+
+
+def read_source(name: str, config: str | None, split: str, local_copy: Path | None) -> list[dict[str, Any]]:
+    """Rows of a Hugging Face data set, or of a local copy of it.
+
+    A folder holds `<split>.parquet`, `<split>.jsonl` or `<split>.json`; a file is taken as it is, whatever `split` is.
+    """
+    if local_copy is None:
+        return list(datasets.load_dataset(name, config, split=split))
+    file = _split_file(local_copy, split) if local_copy.is_dir() else local_copy
+    kind = {".parquet": "parquet", ".jsonl": "json", ".json": "json"}.get(file.suffix)
+    if kind is None:
+        raise SystemExit(f"{file}: cannot read '{file.suffix}'; give a .parquet, .jsonl or .json file")
+    return list(datasets.load_dataset(kind, data_files=str(file), split="train"))
+
+
+def _split_file(folder: Path, split: str) -> Path:
+    tried = [folder / f"{split}{suffix}" for suffix in (".parquet", ".jsonl", ".json")]
+    for file in tried:
+        if file.is_file():
+            return file
+    raise SystemExit(f"{folder}: has none of {', '.join(file.name for file in tried)}")
+
+
+def split_rows(rows: Sequence[Any], test_size: int, seed: int) -> tuple[list[Any], list[Any]]:
+    """(train, test): shuffled by `seed`, then `test_size` rows held out."""
+    if not 0 < test_size < len(rows):
+        raise SystemExit(f"--test_size {test_size}: must be between 1 and {len(rows) - 1}, one less than the problems")
+    order = list(rows)
+    random.Random(seed).shuffle(order)
+    return order[test_size:], order[:test_size]
+
+
+def write(folder: Path, split: str, rows: Iterable[Row]) -> None:
+    """Writes `<folder>/<split>.parquet` and says how many rows it has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = pyarrow.Table.from_pylist(list(rows))
+    pyarrow.parquet.write_table(table, folder / f"{split}.parquet", compression="zstd")
+    print(f"{folder / split}.parquet: {table.num_rows} problems")
+
+
+def last_boxed(text: str) -> str:
+    """What stands in the last `\\boxed{}` or `\\fbox{}` of a solution. Raises ValueError where there is none."""
+    start = max(text.rfind("\\boxed{"), text.rfind("\\fbox{"))
+    if start >= 0:
+        begin = text.index("{", start) + 1
+        depth = 1
+        for end in range(begin, len(text)):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            if depth == 0:
+                return text[begin:end]
+    raise ValueError(f"no closed \\boxed{{}} in {text!r}")

@@ -1,0 +1,108 @@
+"""pass@k, maj@k and the books of a judged team, against counting every subset and closed forms."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from dagrl.runtime.judgement import compare, judge_samples, majority, pass_at_k, votes_of
+from dagrl.types import FinishReason, StopReason, Task, Trajectory, Turn
+
+
+def counted(solved: list[bool], k: int) -> float:
+    """Share of all subsets of `k` samples that hold a solved one."""
+    subsets = list(itertools.combinations(solved, k))
+    return sum(any(subset) for subset in subsets) / len(subsets)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 7])
+def test_pass_at_k_is_the_share_of_subsets_with_a_solved_sample(n):
+    for c in range(n + 1):
+        for k in range(1, n + 1):
+            assert pass_at_k(n, c, k) == pytest.approx(counted([i < c for i in range(n)], k), abs=1e-15)
+
+
+def test_pass_at_k_of_many_samples_is_the_product_form_of_the_paper():
+    n, c, k = 1000, 3, 100
+    product = 1.0 - math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))
+    assert pass_at_k(n, c, k) == pytest.approx(product, rel=1e-12)
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 5), (4, 5, 1), (4, 1, 0), (4, -1, 1)])
+def test_pass_at_k_without_a_meaning_is_refused(n, c, k):
+    with pytest.raises(ValueError, match="has no meaning"):
+        pass_at_k(n, c, k)
+
+
+def test_the_majority_is_the_answer_given_most_and_of_equals_the_first():
+    assert majority(["a", "b", "b"]) == "b"
+    assert majority(["b", "a", "a", "b"]) == "b"
+    assert majority([None, None, None, "a"]) == "a"
+    assert majority([None, None]) is None
+
+
+def test_equal_numbers_are_one_vote_and_texts_without_a_box_do_not_vote_beside_boxes():
+    half, fraction, other = votes_of([r"\boxed{0.5}", r"so \boxed{\frac{1}{2}}", r"\boxed{x}"])
+    assert half == fraction != other
+    assert votes_of(["no box", r"\boxed{2}", None])[0] is None
+
+
+def test_where_no_text_has_a_box_the_texts_vote():
+    assert votes_of([" a ", "a", "", None]) == ("a", "a", None, None)
+
+
+def sample(task: Task, number: int, text: str, reward: float, rounds: int = 1) -> Trajectory:
+    turns = [
+        Turn(
+            node_id=f"node_{group}", agent_group=group, round=round, prompt_ids=(1,), response_ids=(1,) * (group + 1),
+            rollout_logprobs=(0.0,) * (group + 1), temperature=1.0, policy_version=0, response_text=text,
+            finish_reason=FinishReason.LENGTH if group else FinishReason.STOP,
+        )
+        for round in range(rounds)
+        for group in range(2)
+    ]  # fmt: skip
+    return Trajectory(task=task, sample=number, step=0, turns=turns, reward=reward, num_rounds=rounds,
+                      stop_reason=StopReason.TERMINATED)  # fmt: skip
+
+
+@pytest.fixture
+def judged():
+    """Two problems of four samples: x is solved by samples 0 and 2, y by 1 alone; the last sample of y failed."""
+    x, y = (Task(task_id=name, prompt="?", data_source=name.upper()) for name in "xy")
+    trajectories = [
+        sample(x, 0, "3", 1.0), sample(x, 1, "4", 0.0), sample(x, 2, "3", 1.0, rounds=2), sample(x, 3, "5", 0.5),
+        sample(y, 0, "1", 0.0, rounds=2), sample(y, 1, "2", 1.0), sample(y, 2, "1", 0.0),
+    ]  # fmt: skip
+    return judge_samples([x, y], trajectories, num_samples=4, agent_names=["first", "second"])
+
+
+def test_scores_are_means_over_problems_and_a_failed_sample_is_not_solved(judged):
+    everything, of_x, of_y = judged.scores
+    assert (everything.source, of_x.source, of_y.source) == ("all", "X", "Y")
+    assert [one.average.mean for one in judged.scores] == [3 / 8, 1 / 2, 1 / 4]
+    assert [one.passes[2].mean for one in judged.scores] == pytest.approx([(5 / 6 + 1 / 2) / 2, 5 / 6, 1 / 2])
+    assert [one.passes[4].mean for one in judged.scores] == [1.0, 1.0, 1.0]
+    assert [one.majority.mean for one in judged.scores] == [1 / 2, 1.0, 0.0]
+    assert judged.num_failed == 1
+
+
+def test_rounds_tell_what_was_solved_by_then_and_who_got_there(judged):
+    first, second = judged.rounds
+    assert (first.share_reached, second.share_reached) == (7 / 8, 2 / 8)
+    assert first.solved.mean == pytest.approx((1 / 4 + 1 / 4) / 2)
+    assert second.solved.mean == pytest.approx((1 / 2 + 1 / 4) / 2)
+
+
+def test_agents_tell_how_much_each_said(judged):
+    assert judged.agents["first"].mean_tokens == 1.0
+    assert judged.agents["second"].mean_tokens == 2.0
+    assert judged.agents["second"].turns_per_sample == 9 / 7
+    assert (judged.agents["first"].share_cut, judged.agents["second"].share_cut) == (0.0, 1.0)
+
+
+def test_a_team_is_no_better_than_itself(judged):
+    for difference in compare(judged, judged):
+        assert difference.mean == 0.0
+        assert difference.low < 0.0 < difference.high
