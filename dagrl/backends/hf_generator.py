@@ -8,7 +8,6 @@ come: passes are larger so, and what is in each does not depend on how fast anyt
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,9 +19,9 @@ from dagrl.backends.loading import end_token_ids, max_positions
 from dagrl.backends.stopping import Pieces, StopTexts
 from dagrl.types import Completion, GenerationRequest, Metrics
 
-_QUIET_ROUNDS = 12
-"""Turns of the event loop without a new request after which none is on its way. From an answer to the next request of
-the same trajectory it takes six: the way up through the tasks of its branch, its node and its round."""
+_QUIET_ROUNDS = 16
+"""Turns of the event loop in which nothing moved after which no request is on its way. From an answer to the next
+request of the same trajectory it takes six: the way up through the tasks of its branch, its node and its round."""
 _SMALL_SHARE = 0.25
 """A lane with less than this share of the fullest lane's rows lets some passes go by, until more have gathered …"""
 _SMALL_PASSES = 8
@@ -78,7 +77,8 @@ class HFGenerator:
         self._settle_s = settle_s
         self._away: dict[int, float] = {}
         """When each wait that is going on began."""
-        self._numbers = itertools.count()
+        self._num_away = 0
+        """Waits so far."""
         self._back = asyncio.Event()
 
     async def generate(self, request: GenerationRequest) -> Completion:
@@ -117,7 +117,8 @@ class HFGenerator:
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        number = next(self._numbers)
+        number = self._num_away
+        self._num_away += 1
         self._away[number] = time.monotonic()
         try:
             yield
@@ -160,13 +161,13 @@ class HFGenerator:
                 await asyncio.wait_for(self._back.wait(), hold)
 
     async def _gather(self) -> None:
-        """Waits until requests stop arriving."""
-        known, quiet = -1, 0
+        """Waits until requests stop arriving, and nobody leaves or comes back who might make one."""
+        known, quiet = None, 0
         while quiet < _QUIET_ROUNDS:
             await asyncio.sleep(0)
-            waiting = sum(len(lane.waiting) for lane in self._lanes)
-            quiet = quiet + 1 if waiting == known else 0
-            known = waiting
+            now = (sum(len(lane.waiting) for lane in self._lanes), self._num_away, len(self._away))
+            quiet = quiet + 1 if now == known else 0
+            known = now
 
     def _pass_on(self, task: asyncio.Task[None]) -> None:
         """A fault or the closing of the engine ends every request that it had not answered.

@@ -279,6 +279,32 @@ def test_with_settling_every_pass_is_the_same_however_fast_the_world_answers(
     )
 
 
+def test_whoever_comes_back_while_the_engine_settles_has_time_to_ask(
+    tokenizer: Any, model_factory: Callable[..., Any]
+) -> None:
+    policy = _policy(model_factory(), tokenizer)
+
+    def first_pass(turns_away: int) -> tuple[str, tuple[int, ...]]:
+        engine = HFGenerator({0: policy}, {0: "a"}, max_rows=8, cache_tokens=0, settle_s=60.0)
+        seen = _spy(engine)
+
+        async def back() -> None:
+            with engine.away():
+                for _ in range(turns_away):
+                    await asyncio.sleep(0)
+            for _ in range(6):
+                await asyncio.sleep(0)
+            await engine.generate(_request([3, 4], seed=1, max_tokens=3))
+
+        async def main() -> None:
+            await asyncio.gather(engine.generate(_request([3, 4], seed=0, max_tokens=3)), back())
+
+        asyncio.run(main())
+        return seen[0]
+
+    assert {first_pass(turns) for turns in range(1, 40)} == {("agent a", (0, 1))}
+
+
 def test_a_late_answer_holds_up_nobody(tokenizer: Any, model_factory: Callable[..., Any]) -> None:
     engine = HFGenerator({0: _policy(model_factory(), tokenizer)}, {0: "a"}, max_rows=8, cache_tokens=0, settle_s=0.05)
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import pytest
 from dagrl.rewards.sandbox import Ending, Limits, run_program
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMITS = Limits(cpu_s=1, wall_s=60, memory_bytes=1 << 29, output_bytes=1 << 20)
+LIMITS = Limits(cpu_s=30, wall_s=120, memory_bytes=1 << 29, output_bytes=1 << 20)
 SECRET = "canary-4711"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
@@ -112,7 +112,8 @@ def test_a_crash_says_why(program: str, said: str) -> None:
     ],
 )  # fmt: skip
 def test_a_program_that_passes_a_limit_is_stopped(program: str, ending: Ending) -> None:
-    outcome = one(program)
+    limits = replace(LIMITS, cpu_s=1) if ending is Ending.CPU_LIMIT else LIMITS
+    outcome = one(program, limits=limits)
     assert outcome.ending is ending, outcome
     assert len(outcome.stdout) <= LIMITS.output_bytes
 
@@ -215,7 +216,7 @@ NEEDS_NAMESPACES = {"thread bomb"}
 
 DRIVER = """
 import json, sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from dagrl.rewards.sandbox import Limits, missing_walls, run_program
 programs, limits = json.load(sys.stdin)
 played = {name: asdict(*run_program(program, [""], limits=Limits(**limits))) for name, program in programs.items()}
