@@ -1,5 +1,6 @@
 # make demo   installs dagrl into .venv and trains the team of workflows/marft.yaml
 # make test   installs dagrl with its tools into .venv, then lint, types and all tests that need no GPU
+# make test-resilience  kills, power losses, damaged bytes, broken files by the dozen (.ci/run runs them too)
 # make check  lint, types and layering alone
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --no-compile
 
-.PHONY: demo test check lint types layering pytest reference docs clean
+.PHONY: demo test test-resilience check lint types layering pytest reference docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dagrl run --workflow workflows/marft.yaml $(DEMO_ARGS)
@@ -36,7 +37,10 @@ layering: $(VENV)/.installed-dev
 # A process for each core, each with one thread, as many threads as cores would only wait for each other; the tests of a
 # file stay together, because they share what is expensive to make.
 pytest: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "not gpu and not resilience"
+
+test-resilience: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m resilience tests/resilience
 
 # Writes anew what is made from code: docs/workflow_reference.md, the JSON Schema, README's map, outputs in docs/errors.
 reference: $(VENV)/.installed-dev

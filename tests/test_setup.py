@@ -102,7 +102,7 @@ def test_ci_ends_with_pytests_summary_and_makes_status(tmp_path: Path, status: i
 def test_make_test_lints_checks_types_and_runs_the_slow_tests_too(tmp_path: Path) -> None:
     make = ["make", "-n", "test", f"VENV={tmp_path}/venv"]
     plan = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True, env=_without_make()).stdout
-    assert "ruff check" in plan and "mypy" in plan and '-m "not gpu"' in plan
+    assert "ruff check" in plan and "mypy" in plan and '-m "not gpu and not resilience"' in plan
     assert f"{tmp_path}/venv/bin/python -m pip install" in plan
 
 
