@@ -92,7 +92,7 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
 def test_ci_ends_with_pytests_summary_and_makes_status(tmp_path: Path, status: int, summary: str) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
-    recipe = f"lint:\n\t@exit {status}\npytest:\n\t@echo '{summary}'\ntest: lint pytest\n"
+    recipe = f"lint:\n\t@exit {status}\npytest:\n\t@echo '{summary}'\ntest: lint pytest\ntest-resilience:\n"
     (tmp_path / "Makefile").write_text(recipe, encoding="utf-8")
     done = subprocess.run([str(tmp_path / ".ci" / "run")], cwd="/", capture_output=True, text=True, env=_without_make())
     assert done.stdout.splitlines()[-1] == summary
