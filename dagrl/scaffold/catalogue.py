@@ -17,7 +17,6 @@ from dagrl.workflow.sections import RolloutSpec
 _BACKENDS = Path(__file__).resolve().parents[1] / "backends"
 _ENGINE_FILES = {
     "transformers": "hf_generator.py",
-    "scripted": "scripted.py",
     "vllm": "vllm_generator.py",
     "openai": "openai_generator.py",
 }

@@ -37,7 +37,7 @@ KINDS_OF_OPTION: Mapping[str, tuple[NodeKind, ...]] = {
 """Where each option works; those not named work everywhere or have a check of their own."""
 
 _REFERENCED = (NodeKind.COMPUTE, NodeKind.REWARD, NodeKind.ADVANTAGES)
-_ENGINES_BUILT = ("transformers", "scripted")
+_ENGINES_BUILT = ("transformers",)
 _NAME = re.compile(r"[\w.-]+")
 _NODE_ROLLOUT = ("sampling", "val_kwargs")
 """The part of `rollout` that a node may have for itself; the rest is for the whole run."""

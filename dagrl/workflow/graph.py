@@ -110,7 +110,8 @@ def _ignored_finding(ignored: Sequence[tuple[str, Mark]]) -> list[Finding]:
         return []
     names = list(dict.fromkeys(name for name, _ in ignored))
     first = next((mark for _, mark in ignored if mark.file != COMMAND_LINE), ignored[0][1])
-    message = f"{len(names)} keys mean nothing here and are not used: {', '.join(names)}"
+    count = "1 key means nothing here and is" if len(names) == 1 else f"{len(names)} keys mean nothing here and are"
+    message = f"{count} not used: {', '.join(names)}"
     return [finding("W203", message, first)]
 
 

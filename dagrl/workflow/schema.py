@@ -86,8 +86,16 @@ def _one_per_place(errors: Iterable[ErrorDetails], tree: Item) -> list[tuple[Pat
     """The first error of each place; the members of a union complain one by one."""
     first: dict[Path, ErrorDetails] = {}
     for details in errors:
-        first.setdefault(_place(tree, details), details)
+        place = _place(tree, details)
+        if not _is_emptied(tree, place, details):
+            first.setdefault(place, details)
     return list(first.items())
+
+
+def _is_emptied(tree: Item, place: Path, details: ErrorDetails) -> bool:
+    """True for a list that pydantic calls too short because its members are wrong, which is told of each of them."""
+    item, _ = nearest_item(tree, place)
+    return details["type"] == "too_short" and isinstance(item.value, list) and bool(item.value)
 
 
 def _place(tree: Item, details: ErrorDetails) -> Path:

@@ -179,8 +179,8 @@ class DataSpec(Spec):
 
 
 class RolloutSpec(Spec):
-    engine: Literal["transformers", "scripted", "vllm", "openai"] = "transformers"
-    """What generates: `transformers` is built in; `scripted` is for tests; vllm and openai are not built yet."""
+    engine: Literal["transformers", "vllm", "openai"] = "transformers"
+    """What generates: `transformers` is built in; vllm and openai are not built yet."""
     n: PositiveInt = 1
     """Samples of each prompt."""
     max_rounds: PositiveInt = 1

@@ -102,6 +102,7 @@ REFUSED = [
     ("E113", "name of a folder", [], ("agent_groups={0: {name: a/b}}",)),
     ("E113", "must be a finite number", [], ("algorithm.gamma=.nan",)),
     ("E113", "must be at most 1", [], ("algorithm.gamma=1.5",)),
+    ("E114", "got 'scripted'", [], ("rollout.engine=scripted",)),
     ("E110", "unknown key 'lrr'", [], ("nodes.actor_0.config.actor.optim.lrr=1",)),
     ("E110", "unknown key 'trainer'", [], ("nodes.actor_0.config.trainer.seed=1",)),
 ]  # fmt: skip
@@ -114,6 +115,12 @@ def test_is_refused(
     fault = only_fault(tmp_path, changed(TEAM, *changes), *overrides)
     assert fault.code == code
     assert words in fault.render()
+
+
+def test_a_node_without_a_type_is_one_fault_even_if_it_is_the_only_one(tmp_path: Path) -> None:
+    fault = only_fault(tmp_path, "dag_id: alone\nnodes:\n  - node_id: scout\n")
+    assert (fault.code, fault.field) == ("E111", "nodes.scout.node_type")
+    assert only_fault(tmp_path, "dag_id: alone\nnodes: []\n").code == "E113"
 
 
 def test_a_cycle_is_named_node_by_node_in_the_direction_of_the_data(tmp_path: Path) -> None:

@@ -88,6 +88,8 @@ def test_keys_without_a_meaning_here_are_named_once_in_one_warning(tmp_path: Pat
     found = [one for one in load(tmp_path, text).warnings if one.code == "W203"]
     assert len(found) == 1
     assert found[0].message.startswith("3 keys mean nothing here")
+    [lone] = load(tmp_path, TEAM, "rollout.tensor_model_parallel_size=4").warnings
+    assert lone.message.startswith("1 key means nothing here and is not used: ")
 
 
 def test_a_misspelt_key_is_still_refused(tmp_path: Path) -> None:
