@@ -85,7 +85,7 @@ def compose(text: str, file: str) -> Source:
         composer.events = yaml.parse(text, Loader=yaml.SafeLoader)
         root = composer.document()
     except yaml.YAMLError as error:
-        raise WorkflowError([_syntax_finding(error, composer)]) from None
+        raise WorkflowError([_syntax_finding(error, text, composer)]) from None
     return Source(root, frozenset(composer.reused_keys), tuple(composer.findings))
 
 
@@ -110,11 +110,14 @@ def _moved(item: Item, mark: Mark) -> Item:
     return Item(item.value, mark)
 
 
-def _syntax_finding(error: yaml.YAMLError, composer: _Composer) -> Finding:
+def _syntax_finding(error: yaml.YAMLError, text: str, composer: _Composer) -> Finding:
     mark = getattr(error, "problem_mark", None)
+    if isinstance(error, yaml.reader.ReaderError):
+        line, column = text.count("\n", 0, error.position), error.position - text.rfind("\n", 0, error.position) - 1
+        place = Mark(composer.file, line + 1, column + 1)
+        return finding("E101", f"not YAML: the control character {text[error.position]!r}", place, hint="remove it")
     if mark is None:
-        reason = " ".join(str(error).split())
-        return finding("E101", f"not YAML: {reason}", Mark(composer.file))
+        return finding("E101", f"not YAML: {' '.join(str(error).split())}", Mark(composer.file))
     problem = getattr(error, "problem", None) or "cannot be read"
     context = getattr(error, "context", None)
     message = f"not YAML: {problem}" if context is None else f"not YAML: {problem} {context}"

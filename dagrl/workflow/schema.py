@@ -11,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dagrl.errors import Finding
-from dagrl.workflow.nearest import did_you_mean
+from dagrl.workflow.nearest import did_you_mean, nearest
 from dagrl.workflow.sections import Spec
-from dagrl.workflow.spec import WorkflowSpec
+from dagrl.workflow.spec import NodeSpec, WorkflowSpec
 from dagrl.workflow.tree import Item, Key, Path, child, container, dotted, finding, nearest_item, node_id_of, plain
 
 _WHOLE = "must be a whole number"
@@ -49,6 +49,8 @@ _MESSAGES: dict[str, tuple[str, str]] = {
 
 _MAX_SHOWN = 60
 """Characters of a wrong value that a message shows."""
+_KIND_KEYS = {"node_type", "node_role", "only_forward_compute"}
+"""What says which kind a node is: with one of them wrong nothing else can be said of the node."""
 
 
 def validate(model: type[Spec], tree: Item, prefix: Path = ()) -> tuple[Spec | None, list[Finding], list[Path]]:
@@ -59,7 +61,7 @@ def validate(model: type[Spec], tree: Item, prefix: Path = ()) -> tuple[Spec | N
     try:
         return model.model_validate(plain(tree)), [], []
     except ValidationError as error:
-        faults = _one_per_place(error.errors(include_url=False), tree)
+        faults = _without_misspelt(model, _one_per_place(error.errors(include_url=False), tree))
     found = [_finding(model, tree, path, details, prefix) for path, details in faults]
     return None, found, [path for path, _ in faults]
 
@@ -71,15 +73,22 @@ def validate_workflow(tree: Item) -> tuple[WorkflowSpec | None, list[Finding], f
     """
     spec, findings, paths = validate(WorkflowSpec, tree)
     left_out: set[str] = set()
+    kindless = [path[:2] for path in paths if _hides_kind(path)]
     if spec is None:
-        tree = _without_paths(tree, paths)
+        tree = _without_paths(tree, [path for path in paths if path[:2] not in kindless])
         spec, _, paths = validate(WorkflowSpec, tree)
     if spec is None:
-        broken = [path[:2] for path in paths if path[:1] == ("nodes",) and len(path) > 1]
+        broken = kindless + [path[:2] for path in paths if path[:1] == ("nodes",) and len(path) > 1]
         left_out = {name for path in broken if (name := node_id_of(nearest_item(tree, path)[0])) is not None}
         spec, _, _ = validate(WorkflowSpec, _without_paths(tree, list(set(broken))))
     assert spec is None or isinstance(spec, WorkflowSpec)
     return spec, findings, frozenset(left_out)
+
+
+def _hides_kind(path: Path) -> bool:
+    """Whether a fault at `path` leaves open which kind a node is."""
+    is_of_node = path[:1] == ("nodes",) and len(path) > 2
+    return is_of_node and nearest(str(path[2]), NodeSpec.model_fields) in _KIND_KEYS
 
 
 def _one_per_place(errors: Iterable[ErrorDetails], tree: Item) -> list[tuple[Path, ErrorDetails]]:
@@ -96,6 +105,18 @@ def _is_emptied(tree: Item, place: Path, details: ErrorDetails) -> bool:
     """True for a list that pydantic calls too short because its members are wrong, which is told of each of them."""
     item, _ = nearest_item(tree, place)
     return details["type"] == "too_short" and isinstance(item.value, list) and bool(item.value)
+
+
+def _without_misspelt(
+    model: type[Spec], faults: Sequence[tuple[Path, ErrorDetails]]
+) -> list[tuple[Path, ErrorDetails]]:
+    """Leaves out a missing key where an unknown one beside it was meant to be it: that one says so."""
+    meant = set()
+    for path, details in faults:
+        owner = model_at(model, path[:-1]) if details["type"] == "extra_forbidden" else None
+        if owner is not None:
+            meant.add((*path[:-1], nearest(str(path[-1]), owner.model_fields)))
+    return [(path, details) for path, details in faults if details["type"] != "missing" or path not in meant]
 
 
 def _place(tree: Item, details: ErrorDetails) -> Path:
