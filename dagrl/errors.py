@@ -43,6 +43,12 @@ class NumericError(DagrlError):
     exit_code = 4
 
 
+class BreachError(DagrlError):
+    """What is about to be trained is not what was sampled: other ids, another mask, or other log-probs."""
+
+    exit_code = 4
+
+
 class StorageError(DagrlError):
     """A file of the run folder or a checkpoint cannot be written or read."""
 

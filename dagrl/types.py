@@ -88,6 +88,16 @@ class Completion:
     """Number of updates the sampling weights had seen."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """What an engine was given and gave for one turn: kept apart, to be compared with what is about to be trained."""
+
+    agent_group: int
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
 @dataclass(slots=True, kw_only=True)
 class Turn:
     """One agent speaks once."""
@@ -113,6 +123,8 @@ class Turn:
     reward_parts: dict[str, float] = field(default_factory=dict)
     """Further numbers a reward function gave, for the metrics."""
     seconds: float = 0.0
+    sampled: Sampled | None = field(default=None, repr=False, compare=False)
+    """As the engine had it; None where no engine spoke."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ def make(folder, progress, seed=0, hidden=32):
     progress(1.0, "random model")
 '''
 
-HOOKS = '''
+HOOKS = """
 def pre_process(tokenizer, prompt_id, obs=None, role="S"):
     seen = prompt_id if role == "S" else prompt_id[-1:]
     return seen + (obs or []) + tokenizer.encode(role)
@@ -51,7 +51,7 @@ def pre_process(tokenizer, prompt_id, obs=None, role="S"):
 def post_process(tokenizer, prompt_id, response_id):
     letters = [token for token in response_id if token != tokenizer.eos_token_id]
     return prompt_id + letters
-'''
+"""
 
 ENVIRONMENT = '''
 class Calling:
@@ -176,7 +176,6 @@ def write_project(folder: Path, *, total_steps: int = 40, max_rounds: int = 1) -
 
 def _write_rows(path: Path, count: int) -> None:
     rows = [
-        {"prompt": f"?{LETTERS[n % 4]}", "ground_truth": LETTERS[n % 4], "data_source": "letters"}
-        for n in range(count)
+        {"prompt": f"?{LETTERS[n % 4]}", "ground_truth": LETTERS[n % 4], "data_source": "letters"} for n in range(count)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

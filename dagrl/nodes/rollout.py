@@ -10,7 +10,7 @@ from dagrl.backends.base import Generator, Tokenizer
 from dagrl.hooks import Condition, Hooks, HookScene
 from dagrl.nodes.base import ContextFull, Cue, blaming
 from dagrl.seeds import derive_seed
-from dagrl.types import Completion, GenerationRequest, Trajectory, Turn
+from dagrl.types import Completion, GenerationRequest, Sampled, Trajectory, Turn
 from dagrl.workflow.kinds import Node
 
 
@@ -59,10 +59,20 @@ class RolloutNode:
         obs_ids = None if cue.obs is None else encode_foreign(self._tokenizer, cue.obs)
         with blaming("pre_process"), self._generator.away():
             prompt_ids = await self.hooks.pre(self._tokenizer, cue.context_ids, obs_ids, scene)
-        completion = await self._generator.generate(self._request(cue, prompt_ids, branch))
+        request = self._request(cue, prompt_ids, branch)
+        completion = await self._generator.generate(request)
+        sampled = Sampled(
+            agent_group=request.agent_group,
+            prompt_ids=request.prompt_ids,
+            response_ids=completion.token_ids,
+            logprobs=completion.logprobs,
+        )
         with blaming("post_process"), self._generator.away():
             transcript = await self.hooks.post(self._tokenizer, cue.context_ids, completion.token_ids, scene)
-        return self._turn(cue, branch, prompt_ids, completion, transcript, time.perf_counter() - started)
+        turn = self._turn(cue, branch, prompt_ids, completion, transcript)
+        turn.sampled = sampled
+        turn.seconds = time.perf_counter() - started
+        return turn
 
     def _request(self, cue: Cue, prompt_ids: tuple[int, ...], branch: int) -> GenerationRequest:
         room = self._max_context_len - len(prompt_ids)
@@ -95,7 +105,6 @@ class RolloutNode:
         prompt_ids: tuple[int, ...],
         completion: Completion,
         transcript_ids: tuple[int, ...],
-        seconds: float,
     ) -> Turn:
         return Turn(
             node_id=self.node.node_id,
@@ -110,7 +119,6 @@ class RolloutNode:
             policy_version=completion.policy_version,
             response_text=self._tokenizer.decode(completion.token_ids, skip_special_tokens=True),
             transcript_ids=transcript_ids,
-            seconds=seconds,
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from dagrl.errors import DagrlError, NumericError
 from dagrl.experience import Experience
 from dagrl.nodes.base import LearnNode
+from dagrl.runtime.token_check import TokenCheck
 from dagrl.types import Metrics
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import Node, NodeKind
@@ -34,14 +35,24 @@ class LearnResult:
     metrics: Metrics
     seconds: Mapping[str, float]
     """By node id; nodes that were idle are absent."""
+    warnings: tuple[str, ...] = ()
+    """What the check of tokens has to tell."""
 
 
 class Executor:
     """Runs nodes in the workflow's order; what an idle node alone would use is left out too."""
 
-    def __init__(self, workflow: Workflow, nodes: Mapping[str, LearnNode], *, max_nonfinite_in_a_row: int = 3) -> None:
+    def __init__(
+        self,
+        workflow: Workflow,
+        nodes: Mapping[str, LearnNode],
+        token_check: TokenCheck,
+        *,
+        max_nonfinite_in_a_row: int = 3,
+    ) -> None:
         self._workflow = workflow
         self._nodes = nodes
+        self._token_check = token_check
         self._max_nonfinite = max_nonfinite_in_a_row
         self._nonfinite_in_a_row: dict[str, int] = {}
 
@@ -52,18 +63,24 @@ class Executor:
         self._nonfinite_in_a_row = dict(state["nonfinite_in_a_row"])
 
     def learn(self, experience: Experience, step: int) -> LearnResult:
-        """One step's learning. Raises NumericError when an update was not finite too often in a row."""
+        """One step's learning. Raises NumericError when an update was not finite too often in a row, BreachError when
+        what would be trained is not what was sampled."""
         metrics: Metrics = {}
         seconds: dict[str, float] = {}
+        warnings: list[str] = []
+        self._token_check.begin(experience, step)
         for node in self._workflow.live(step):
             started = time.perf_counter()
             own = self._run(node, experience, step)
             seconds[node.node_id] = time.perf_counter() - started
+            self._token_check.ids(experience, step)
+            drift = self._token_check.drift(experience, node, step)
+            warnings += [] if drift is None else [drift]
             place = _METRIC_PLACES[node.kind].format(
                 agent=self._workflow.groups[node.agent_group].name, node=node.node_id
             )
             metrics |= {f"{place}/{name}": value for name, value in own.items()}
-        return LearnResult(metrics=metrics, seconds=seconds)
+        return LearnResult(metrics=metrics, seconds=seconds, warnings=tuple(warnings))
 
     def _run(self, node: Node, experience: Experience, step: int) -> Metrics:
         try:

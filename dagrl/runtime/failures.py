@@ -20,6 +20,8 @@ def write_failure(folder: Path, failed: FailedTrajectory, run_seed: int) -> Path
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", failed.task.task_id)
     path = folder / f"step{failed.step}_{name}_{failed.sample}.json"
     content = {"run_seed": run_seed, **asdict(failed)}
+    for turn in content["turns"]:
+        del turn["sampled"]  # the same ids once more
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, default=repr, indent=1) + "\n", encoding="utf-8")

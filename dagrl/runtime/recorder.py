@@ -46,10 +46,14 @@ class Recorder:
         self._folder.write_status("running", done)
         self._console.step(done, metrics, seconds)
         for warning in self._watchdog.look(done, metrics):
-            self._console.note(f"warning after step {done}: {warning}")
+            self.warn(done, warning)
         frequency = self._trainer.show_sample_freq
         if frequency and (done == 1 or done % frequency == 0) and experience.trajectories:
             self._console.conversation(done, experience.trajectories[0])
+
+    def warn(self, done: int, warning: str) -> None:
+        """Tells of something that is going wrong, after `done` steps."""
+        self._console.note(f"warning after step {done}: {warning}")
 
     def evaluation(self, evaluation: Evaluation) -> None:
         """Held-out results; those without an agent are shown and logged, but are no point of the curve."""

@@ -28,6 +28,7 @@ from dagrl.runtime.process_random import seed_process
 from dagrl.runtime.recorder import Recorder
 from dagrl.runtime.resume import ResumePoint, cut_back_to, restore
 from dagrl.runtime.run_folder import RunFolder
+from dagrl.runtime.token_check import TokenCheck
 from dagrl.runtime.trainer import Trainer, TrainingReport
 from dagrl.types import Task
 from dagrl.workflow.graph import Workflow
@@ -110,7 +111,7 @@ def _build(
     trainer = Trainer(
         workflow,
         player=player,
-        executor=Executor(workflow, nodes),
+        executor=Executor(workflow, nodes, _token_check(workflow, pool)),
         learn_nodes=nodes,
         loader=loader,
         val_tasks=held_out[: data.val_max_prompts],
@@ -121,6 +122,15 @@ def _build(
     if point is not None:
         restore(point, workflow, pool, trainer)
     return trainer
+
+
+def _token_check(workflow: Workflow, pool: ModelPool) -> TokenCheck:
+    return TokenCheck(
+        agents=[group.name for group in workflow.groups],
+        dtypes=[group.model.dtype for group in workflow.groups],
+        decode=lambda group, ids: pool.tokenizer(group).decode(ids),
+        stops=workflow.spec.config.trainer.on_logprob_drift == "stop",
+    )
 
 
 def prepare_process(workflow: Workflow) -> None:

@@ -150,6 +150,8 @@ class Trainer:
             metrics |= learnt.metrics
             seconds |= learnt.seconds
         self._record(step, experience, metrics, seconds)
+        for warning in () if learnt is None else learnt.warnings:
+            self._recorder.warn(step + 1, warning)
         self._step += 1
 
     def _record(self, step: int, experience: Experience, metrics: Metrics, seconds: Mapping[str, float]) -> None:

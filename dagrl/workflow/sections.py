@@ -360,6 +360,8 @@ class TrainerSpec(Spec):
     """Writes every turn of every trajectory as parquet."""
     min_improvement: float | None = None
     """The command ends with exit code 1 if held-out accuracy did not rise by so much."""
+    on_logprob_drift: Literal["warn", "stop"] = "warn"
+    """What happens where sampler and trainer give a token log-probs further apart than the bound of the dtype."""
 
 
 class ExecutorSpec(Spec):
