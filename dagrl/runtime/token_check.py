@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dagrl.errors import BreachError
 from dagrl.experience import Experience, cumulative
-from dagrl.types import Sampled, Trajectory, Turn
+from dagrl.types import Sampled, Trajectory
 from dagrl.workflow.kinds import Column, Node, NodeKind
 
 Decode = Callable[[int, Sequence[int]], str]
@@ -70,14 +70,17 @@ class TokenCheck:
         self._sampled: _Stream | None = None
 
     def begin(self, experience: Experience, step: int) -> None:
-        """Takes down what the trajectories of this step were sampled as."""
-        self._sampled = _sampled_stream(experience)
+        """Takes down what the trajectories of this step were sampled as; of turns from a file nothing is known."""
+        turns = [turn for trajectory in experience.trajectories for turn in trajectory.turns]
+        kept = [turn.sampled for turn in turns if turn.sampled is not None]
+        self._sampled = _stream(kept) if len(kept) == len(turns) else None
         self.ids(experience, step)
 
     def ids(self, experience: Experience, step: int) -> None:
         """Raises BreachError where ids or masks are not those sampled."""
         sampled = self._sampled
-        assert sampled is not None, "`begin` comes first"
+        if sampled is None:
+            return
         sequences, table = experience.sequences, experience.turns
         for name, expected, found in (
             ("agent", sampled.agent_group, table.agent_group),
@@ -187,8 +190,9 @@ class TokenCheck:
         the prompt, counted back from its end."""
         owner, place = _turn_at(experience, turn)
         spoken = owner.turns[place]
-        kept = _kept(spoken)
-        ids, start = kept.prompt_ids + kept.response_ids, len(kept.prompt_ids)
+        ids, start = spoken.prompt_ids + spoken.response_ids, len(spoken.prompt_ids)
+        if spoken.sampled is not None:
+            ids, start = spoken.sampled.prompt_ids + spoken.sampled.response_ids, len(spoken.sampled.prompt_ids)
         low, high = start + first, start + last + 1
         parts = ids[max(low - AROUND, 0) : low], ids[low:high], ids[high : high + AROUND]
         before, inside, after = (self._decode(spoken.agent_group, part) if part else "" for part in parts)
@@ -200,8 +204,7 @@ class TokenCheck:
         )
 
 
-def _sampled_stream(experience: Experience) -> _Stream:
-    sampled = [_kept(turn) for trajectory in experience.trajectories for turn in trajectory.turns]
+def _stream(sampled: Sequence[Sampled]) -> _Stream:
     return _Stream(
         agent_group=torch.tensor([one.agent_group for one in sampled], dtype=torch.int64),
         prompt_lens=torch.tensor([len(one.prompt_ids) for one in sampled], dtype=torch.int64),
@@ -211,11 +214,6 @@ def _sampled_stream(experience: Experience) -> _Stream:
         ),
         logprobs=torch.tensor([value for one in sampled for value in one.logprobs], dtype=torch.float32),
     )
-
-
-def _kept(turn: Turn) -> Sampled:
-    assert turn.sampled is not None, "every turn that is played comes from an engine"
-    return turn.sampled
 
 
 def _turn_at(experience: Experience, number: int) -> tuple[Trajectory, int]:
