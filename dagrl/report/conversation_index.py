@@ -14,12 +14,14 @@ import pyarrow.compute as pc
 
 from dagrl.data.trajectory_files import read_columns
 from dagrl.errors import StorageError
+from dagrl.report.arrow import is_text, mask, numbers, taken
 
 ORDERS = ("order", "worst", "best", "longest")
 """As in the file; by reward from below, from above; by response tokens from above."""
 MAX_PAGE = 200
 _SNIPPET = 240
 """Characters of a text in a list."""
+_TOLD_OF_TASK = ("trajectory", "sample", "trajectory_reward")
 _OF_TRAJECTORY = ("task_id", "sample", "data_source", "ground_truth", "stop_reason", "num_rounds", "trajectory_reward")
 
 
@@ -41,13 +43,13 @@ class ConversationIndex:
     @property
     def rewards(self) -> Any:
         """[N] float32."""
-        return self.columns.column("trajectory_reward").to_numpy()
+        return numbers(self.columns.column("trajectory_reward"))
 
     def chosen(self, path: Path, *, order: str, task: str = "", text: str = "") -> Any:
         """Places of the trajectories of `task` with `text` in a prompt or response (any if empty), in an order."""
         keep = np.ones(len(self), bool)
         if task:
-            keep &= pc.equal(self.columns.column("task_id"), task).to_numpy(zero_copy_only=False)
+            keep &= mask(is_text(self.columns.column("task_id"), task))
         if text:
             keep &= self._with_text(path, text)
         places = np.flatnonzero(keep)
@@ -59,8 +61,7 @@ class ConversationIndex:
     def _with_text(self, path: Path, text: str) -> Any:
         texts = _texts(path, *_stamp(path))
         options = pc.MatchSubstringOptions(text, ignore_case=True)
-        hit = [pc.fill_null(pc.match_substring(column, options=options), False) for column in texts.columns]
-        rows = np.logical_or.reduce([one.to_numpy(zero_copy_only=False) for one in hit])
+        rows = np.logical_or.reduce([mask(pc.match_substring(column, options=options)) for column in texts.columns])
         return np.add.reduceat(rows, self.first_row).astype(bool)
 
     def page(self, path: Path, places: Sequence[int]) -> list[dict[str, Any]]:
@@ -68,9 +69,9 @@ class ConversationIndex:
         if len(places) == 0:
             return []
         texts = _texts(path, *_stamp(path))
-        questions = texts.column("prompt").take(pa.array(self.first_row[places])).to_pylist()
-        answers = texts.column("response").take(pa.array(self.last_row[places])).to_pylist()
-        rows: list[dict[str, Any]] = self.columns.take(pa.array(places)).to_pylist()
+        questions = taken(texts, self.first_row[places]).column("prompt").to_pylist()
+        answers = taken(texts, self.last_row[places]).column("response").to_pylist()
+        rows: list[dict[str, Any]] = taken(self.columns, places).to_pylist()
         for place, row, question, answer in zip(places, rows, questions, answers, strict=True):
             row["tokens"] = int(self.tokens[place])
             row["turns"] = int(self.last_row[place] - self.first_row[place] + 1)
@@ -83,14 +84,22 @@ def conversation_index(path: Path) -> ConversationIndex:
     return _index(path, *_stamp(path))
 
 
+def trajectories_of_task(path: Path, task: str) -> list[dict[str, Any]]:
+    """`trajectory`, `sample` and `trajectory_reward` of each trajectory of `task`, in the order of the file."""
+    rows = _of_task(path, *_stamp(path))
+    found = rows.filter(is_text(rows.column("task_id"), task)).to_pylist()
+    return list({row["trajectory"]: {name: row[name] for name in _TOLD_OF_TASK} for row in found}.values())
+
+
 def seconds_by_node(path: Path) -> dict[str, tuple[int, float]]:
     """Of each node that spoke: its turns and its mean seconds per turn; empty where the clocks of the file are gone."""
     table = read_columns(path, ("node", "seconds"))
     if set(table.column_names) != {"node", "seconds"}:
         return {}
-    grouped = table.group_by("node").aggregate([("seconds", "mean"), ("seconds", "count")])
-    rows = grouped.to_pylist()
-    return {row["node"]: (row["seconds_count"], row["seconds_mean"] or 0.0) for row in rows}
+    found: dict[str, list[float]] = {}
+    for node, seconds in zip(table.column("node").to_pylist(), table.column("seconds").to_pylist(), strict=True):
+        found.setdefault(node, []).append(seconds)
+    return {node: (len(seconds), sum(seconds) / len(seconds)) for node, seconds in found.items()}
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -105,15 +114,21 @@ def _stamp(path: Path) -> tuple[int, int]:
 @lru_cache(maxsize=1024)
 def _index(path: Path, _changed: int, _size: int) -> ConversationIndex:
     table = _read(path, ("trajectory", "response_ids", *_OF_TRAJECTORY))
-    trajectory = table.column("trajectory").to_numpy()
+    trajectory = numbers(table.column("trajectory"))
     starts = np.flatnonzero(np.diff(trajectory, prepend=trajectory[:1] - 1)) if len(trajectory) else np.zeros(0, int)
-    lengths = pc.fill_null(pc.list_value_length(table.column("response_ids")), 0).to_numpy()
+    lengths = np.array([length or 0 for length in pc.list_value_length(table.column("response_ids")).to_pylist()])
     return ConversationIndex(
         first_row=starts,
         last_row=np.append(starts[1:], len(trajectory)) - 1 if len(starts) else starts,
         tokens=np.add.reduceat(lengths, starts) if len(starts) else starts,
-        columns=table.drop_columns(["response_ids"]).take(pa.array(starts)),
+        columns=taken(table.drop_columns(["response_ids"]), starts),
     )
+
+
+@lru_cache(maxsize=8192)
+def _of_task(path: Path, _changed: int, _size: int) -> pa.Table:
+    """Read apart from the index, which needs the lengths of all responses: a task is looked for in every file."""
+    return _read(path, ("task_id", *_TOLD_OF_TASK))
 
 
 @lru_cache(maxsize=4)

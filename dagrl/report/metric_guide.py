@@ -315,10 +315,12 @@ _FALLBACK = Guide(title="", meaning="", section=OTHER)
 @cache
 def guide_of(name: str) -> Guide:
     """The guide of one metric; an empty one, under 'Everything else', where there is none."""
-    for pattern, guide in _GUIDES.items():
-        if re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None:
-            return guide
-    return _FALLBACK
+    return next((guide for pattern, guide in _patterns() if pattern.fullmatch(name) is not None), _FALLBACK)
+
+
+@cache
+def _patterns() -> list[tuple[re.Pattern[str], Guide]]:
+    return [(re.compile(".*".join(map(re.escape, pattern.split("*")))), guide) for pattern, guide in _GUIDES.items()]
 
 
 def as_json(name: str) -> dict[str, Any]:

@@ -15,6 +15,8 @@ Row = dict[str, Any]
 
 OWN_KEYS = ("step", "time", "nonfinite")
 """Keys of a row that are no metrics."""
+_NUMBER_OR_NONE = frozenset((float, int, type(None)))
+"""Types of JSON values; `bool` is none of them."""
 
 
 class MetricsTail:
@@ -89,11 +91,7 @@ def _parse(line: bytes, path: Path, number: int) -> Row:
         raise StorageError(f"is not JSON: {error}", where=where) from error
     if not isinstance(row, dict) or type(row.get("step")) is not int:
         raise StorageError("is not a row of metrics: no object with a whole 'step'", where=where)
-    wrong = [key for key, value in row.items() if key not in OWN_KEYS and not _is_number_or_none(value)]
+    wrong = [key for key, value in row.items() if type(value) not in _NUMBER_OR_NONE and key not in OWN_KEYS]
     if wrong:
         raise StorageError(f"'{wrong[0]}' is not a number", where=where)
     return row
-
-
-def _is_number_or_none(value: Any) -> bool:
-    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))

@@ -1,4 +1,4 @@
-"""What the page shows of one run, as plain JSON values: graph, curves, configuration with origins, node times."""
+"""What the page shows of one run, as plain JSON values: graph, node times, configuration with origins."""
 
 from __future__ import annotations
 
@@ -8,61 +8,20 @@ from typing import Any
 
 from dagrl.errors import DagrlError
 from dagrl.report.conversation_index import seconds_by_node
-from dagrl.report.metric_guide import as_json
-from dagrl.report.metrics import Row, merged, names
+from dagrl.report.metrics import merged
+from dagrl.report.questions import Params, number
 from dagrl.report.reader import RunReader
 from dagrl.workflow.graph import Workflow, load_workflow, read_outline
 from dagrl.workflow.picture import Picture, picture
 from dagrl.workflow.tree import COMMAND_LINE, Item, Key, dotted, find
 
-MAX_POINTS = 500
-"""Of one curve; a longer run is shown as means of neighbouring steps."""
 _NODE_TIME = "perf/seconds/"
-_HEADLINES = ("val/accuracy", "val/reward", "reward/mean")
-"""What a run is told by in a list, the first that it has."""
-
-
-# Curves
-
-
-def curves(rows: Sequence[Row], max_points: int = MAX_POINTS) -> dict[str, Any]:
-    """Every metric as `{"x": steps, "y": values}` with its guide; values that were not finite are null."""
-    by_step = merged(rows)
-    found = {}
-    for name in names(by_step):
-        points = [(row["step"], row[name]) for row in by_step if name in row]
-        found[name] = _thinned(points, max_points)
-    return {"series": found, "guide": {name: as_json(name) for name in found}, "num_rows": len(rows)}
-
-
-def headline(rows: Sequence[Row], max_points: int = 60) -> dict[str, Any] | None:
-    """The metric that tells most about a run, its last value and a short curve of the reward."""
-    known = set(names(rows))
-    name = next((name for name in _HEADLINES if name in known), None)
-    if name is None:
-        return None
-    last = next(row[name] for row in reversed(rows) if row.get(name) is not None)
-    spark = "reward/mean" if "reward/mean" in known else name
-    points = [(row["step"], row[spark]) for row in merged(rows) if row.get(spark) is not None]
-    return {"name": name, "title": as_json(name)["title"], "value": last, "spark": _thinned(points, max_points)}
-
-
-def _thinned(points: Sequence[tuple[int, float | None]], max_points: int) -> dict[str, list[Any]]:
-    if len(points) <= max_points:
-        return {"x": [step for step, _ in points], "y": [value for _, value in points]}
-    xs, ys = [], []
-    for bucket in range(max_points):
-        part = points[bucket * len(points) // max_points : (bucket + 1) * len(points) // max_points]
-        values = [value for _, value in part if value is not None]
-        xs.append(part[-1][0])
-        ys.append(sum(values) / len(values) if values else None)
-    return {"x": xs, "y": ys}
 
 
 # Graph
 
 
-def graph(reader: RunReader) -> dict[str, Any]:
+def graph(reader: RunReader, _: Params) -> dict[str, Any]:
     """The picture of the resolved workflow; where it cannot be loaded, why."""
     try:
         drawing = picture(load_workflow(reader.path / "workflow.yaml"))
@@ -81,8 +40,9 @@ def _drawing(drawing: Picture) -> dict[str, Any]:
     return {"title": drawing.title, "lanes": drawing.lanes, "boxes": boxes, "edges": edges, "notes": drawing.notes}
 
 
-def node_times(reader: RunReader, step: int) -> dict[str, Any]:
+def node_times(reader: RunReader, asked: Params) -> dict[str, Any]:
     """Milliseconds of each node in one step; of the nodes that speak also turns and milliseconds per turn."""
+    step = number(asked, "step", 0)
     row = next((row for row in merged(reader.metrics()) if row["step"] == step), {})
     took = {name.removeprefix(_NODE_TIME): value for name, value in row.items() if name.startswith(_NODE_TIME)}
     files = [file for file in reader.trajectory_files() if (file.kind, file.step) == ("step", step)]
@@ -102,7 +62,7 @@ def _ms(seconds: float | None) -> float | None:
 # Configuration
 
 
-def configuration(reader: RunReader) -> dict[str, Any]:
+def configuration(reader: RunReader, _: Params) -> dict[str, Any]:
     """Every value of the workflow with its origin: the command line, a line of the file, a default."""
     try:
         workflow = load_workflow(reader.path / "workflow.yaml")

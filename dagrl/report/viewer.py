@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from dagrl.errors import DagrlError
-from dagrl.report.answers import Answers, Unknown
+from dagrl.report.answers import Answers
+from dagrl.report.questions import Unknown
 
 ADDRESS = "127.0.0.1"
 PAGE = Path(__file__).parent / "page"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import importlib
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +15,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from dagrl.report.answers import OF_A_RUN, Answers
 from dagrl.report.viewer import STATIC, ViewerServer, to_json
 from tests.run_builders import make_run, trajectory, write_trajectories
 
@@ -238,3 +242,33 @@ def test_a_long_curve_is_thinned_to_means_that_keep_its_last_step(tmp_path: Path
         curve = server.answers.answer("curves", {"run": f"team/{folder.path.name}"})["series"]["reward/mean"]
     assert len(curve["x"]) == 500 and curve["x"][-1] == 2000
     assert set(curve["y"]) == {0.5}
+
+
+SLOW_TO_LOAD = ("torch", "pandas", "pyarrow", "numpy", "pydantic", "networkx")
+
+
+@pytest.mark.parametrize(
+    ("questions", "needed"),
+    [
+        ([("runs", {}), ("run", {}), ("curves", {})], set()),
+        ([("conversations", {"file": "step_000001", "text": "x", "task": "task:1", "order": "best"}),
+          ("conversation", {"file": "step_000001"}), ("task", {"task": "task:1"})], {"pyarrow", "numpy"}),
+    ],
+)  # fmt: skip
+def test_a_page_loads_only_the_libraries_that_it_needs(runs: Path, questions: list[Any], needed: set[str]) -> None:
+    name = Answers([runs]).answer("runs", {})["runs"][0]["name"]
+    asked = [(question, params | {"run": name}) for question, params in questions]
+    code = (
+        "import sys; from pathlib import Path; import dagrl.cli.view; from dagrl.report.viewer import ViewerServer\n"
+        f"with ViewerServer([Path({str(runs)!r})]) as server:\n"
+        f"    for question, params in {asked!r}: server.answers.answer(question, params)\n"
+        f"print(*[name for name in {SLOW_TO_LOAD!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert set(done.stdout.split()) == needed
+
+
+@pytest.mark.parametrize("target", OF_A_RUN.values())
+def test_functions_that_are_loaded_late_are_there(target: str) -> None:
+    module, _, function = target.partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
