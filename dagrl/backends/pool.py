@@ -13,6 +13,7 @@ from dagrl.backends.forward import budget_of
 from dagrl.backends.hf_critic import HFCritic
 from dagrl.backends.hf_generator import HFGenerator
 from dagrl.backends.hf_trainer import HFPolicy, HFReference
+from dagrl.backends.identity import Identity, critic_identity, policy_identity
 from dagrl.backends.loading import load_backbone, load_causal_lm, load_tokenizer, locate
 from dagrl.backends.network import Network
 from dagrl.backends.optimizer import Optimizer
@@ -87,6 +88,13 @@ class ModelPool:
     def critics(self) -> dict[int, ValueModel]:
         """Critics by the group that owns them."""
         return dict(self._critics)
+
+    def policy_identity(self, group: int) -> Identity:
+        """What a policy is; equal ones can take each other's weights."""
+        return policy_identity(self._policies[group])
+
+    def critic_identity(self, owner: int) -> Identity:
+        return critic_identity(self._critics[owner])
 
     def memory_bytes(self) -> int:
         """Of all weights, each counted once, and of what optimizers hold so far."""

@@ -12,15 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dagrl.errors import StorageError
+from dagrl.errors import NumericError, StorageError
+from dagrl.runtime.retention import KEEP_ALL, Retention
+from dagrl.runtime.state_file import first_nonfinite, save_state
 from dagrl.runtime.state_file import load_state as load_state_file
-from dagrl.runtime.state_file import save_state
-from dagrl.runtime.storage import TEMP_PREFIX, fsync, make_folder, storage
+from dagrl.runtime.storage import TEMP_PREFIX, fsync, make_folder, remove, storage
 
 MANIFEST_FILE = "MANIFEST.json"
 STATE_FOLDER = "trainer_state"
-FORMAT = 1
-_STEP_NAME = re.compile(r"step_(\d{6,})")
+FORMAT = 2
+_DOOMED_PREFIX = f"{TEMP_PREFIX}old-"
+"""Of a checkpoint on its way out."""
+_ASIDE_PREFIX = f"{TEMP_PREFIX}aside-"
+"""Of a checkpoint that is not whole, until the whole one that replaces it has its name."""
+_STEP_NAME = re.compile(r"step_(\d{6}|[1-9]\d{6,})")
 _HASH_CHUNK_BYTES = 1 << 20
 
 
@@ -37,7 +42,9 @@ class CheckpointParts:
     critics: Mapping[str, Save] = field(default_factory=dict)
     """Name of the agent that owns the critic to its `save`; a shared critic stands here once."""
     state: Mapping[str, Any] = field(default_factory=dict)
-    """`state_dict()` of everything else, nested as one likes."""
+    """`state_dict()` of everything else, nested as one likes; its tensors are finite."""
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    """What the models are, as JSON: only equal ones can take the weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,31 +57,25 @@ class Newest:
     """A line for each newer one that is not whole, with what is wrong with it."""
 
 
-def save(folder: Path, step: int, parts: CheckpointParts, *, keep_last: int | None = None) -> Path:
+def save(folder: Path, step: int, parts: CheckpointParts, retention: Retention = KEEP_ALL) -> Path:
     """Writes `folder/step_000040/`: `agent_<name>/`, `critic_<name>/`, `trainer_state/` and MANIFEST.json.
 
     It is made in a temporary folder, flushed to disk and renamed, so that it is whole or absent whatever happens. A
-    whole checkpoint of this step that is there already is kept. Afterwards only the newest `keep_last` ones are kept
-    (all if None). Raises StorageError; older checkpoints are then as they were.
+    whole checkpoint of this step that is there already is kept. Only then those go that `retention` does not keep.
+    Raises StorageError, or NumericError where a tensor is not finite; older checkpoints are then as they were.
     """
-    assert keep_last is None or keep_last >= 1
     make_folder(folder)
+    remove_leftovers(folder)
     target = folder / f"step_{step:06d}"
-    if target.exists() and not verify(target):
-        return target
-    temp = folder / f"{TEMP_PREFIX}{target.name}-{os.getpid()}"
-    _remove_leftovers(folder)
-    try:
-        with storage(target):
-            _write_parts(temp, step, parts)
-            if target.exists():
-                shutil.rmtree(target)
-            os.rename(temp, target)
-            fsync(folder)
-    finally:
-        shutil.rmtree(temp, ignore_errors=True)
-    if keep_last is not None:
-        _prune(folder, keep_last)
+    if not target.exists() or verify(target):
+        temp = _temporary(target)
+        try:
+            with storage(target):
+                _write_parts(temp, step, parts)
+                _publish(temp, target)
+        finally:
+            shutil.rmtree(temp, ignore_errors=True)
+    _prune(folder, retention)
     return target
 
 
@@ -107,6 +108,12 @@ def step_of(checkpoint: Path) -> int:
     return step
 
 
+def identity_of(checkpoint: Path) -> dict[str, Any]:
+    """The `identity` that `checkpoint` was saved with."""
+    identity: dict[str, Any] = _manifest(checkpoint)["identity"]
+    return identity
+
+
 def newest(folder: Path) -> Newest:
     """The newest checkpoint in `folder` whose every file has the hash it was saved with."""
     skipped: list[str] = []
@@ -116,6 +123,21 @@ def newest(folder: Path) -> Newest:
             return Newest(path=path, skipped=tuple(skipped))
         skipped.append(f"{path.name} is not whole and was left out: {faults[0]}")
     return Newest(path=None, skipped=tuple(skipped))
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes what saves that were cut short left. Only for who holds the run folder's lock."""
+    for path in sorted(folder.glob(f"{TEMP_PREFIX}*")):
+        with storage(path):
+            replaced = folder / path.name.removeprefix(_ASIDE_PREFIX)
+            if path.name.startswith(_ASIDE_PREFIX) and not replaced.exists():
+                os.rename(path, replaced)
+            else:
+                remove(path)
+
+
+def _temporary(target: Path) -> Path:
+    return target.with_name(f"{TEMP_PREFIX}{target.name}-{os.getpid()}")
 
 
 def _write_parts(temp: Path, step: int, parts: CheckpointParts) -> None:
@@ -129,9 +151,10 @@ def _write_parts(temp: Path, step: int, parts: CheckpointParts) -> None:
     save_state(temp / STATE_FOLDER, dict(parts.state))
     files = {}
     for path in _files(temp):
+        _refuse_nonfinite(path, path.relative_to(temp), step)
         fsync(path)
         files[path.relative_to(temp).as_posix()] = _entry(path)
-    content = {"format": FORMAT, "step": step, "files": files}
+    content = {"format": FORMAT, "step": step, "identity": dict(parts.identity), "files": files}
     manifest = {"content": content, "sha256": _sha256_of(content)}
     (temp / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     fsync(temp / MANIFEST_FILE)
@@ -140,8 +163,38 @@ def _write_parts(temp: Path, step: int, parts: CheckpointParts) -> None:
     fsync(temp)
 
 
+def _refuse_nonfinite(file: Path, name: Path, step: int) -> None:
+    """Raises NumericError for a file of tensors with NaN or infinity in it. What is asked is what was written."""
+    tensor = first_nonfinite(file) if file.suffix == ".safetensors" else None
+    if tensor is not None:
+        raise NumericError(
+            f"the checkpoint of step {step} is not saved: '{tensor}' in {name.as_posix()} holds NaN or infinity",
+            how="earlier checkpoints are as they were: go on from the newest with what keeps numbers finite, such as "
+            "--allow-changes and a lower optim.lr",
+        )
+
+
+def _publish(temp: Path, target: Path) -> None:
+    """Gives `temp` its name, on disk when this returns. One that has it and is not whole stands aside until then."""
+    aside = target.with_name(f"{_ASIDE_PREFIX}{target.name}")
+    has_old = target.exists()
+    if has_old:
+        os.rename(target, aside)
+    try:
+        os.rename(temp, target)
+    except OSError:
+        if has_old:
+            os.rename(aside, target)
+        raise
+    fsync(target.parent)
+    if has_old:
+        remove(aside)
+
+
 def _manifest(checkpoint: Path) -> dict[str, Any]:
     path = checkpoint / MANIFEST_FILE
+    if not path.is_file():
+        raise StorageError("is missing", where=str(path))
     with storage(path):
         text = path.read_bytes()
     try:
@@ -165,15 +218,28 @@ def _steps(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def _prune(folder: Path, keep_last: int) -> None:
-    """Removes all but the newest `keep_last` that are complete. One that is not does not count and is left."""
-    whole = [path for path in _steps(folder) if _has_all_files(path)]
-    for path in whole[:-keep_last]:
+def _prune(folder: Path, retention: Retention) -> None:
+    """Removes what `retention` does not keep. One that is not complete does not count and is left."""
+    complete = {int(path.name.removeprefix("step_")): path for path in _steps(folder) if _has_all_files(path)}
+    kept = retention.kept(list(complete))
+    doomed = [path for step, path in complete.items() if step not in kept]
+    if not doomed:
+        return
+    if retention.spares_an_older:
+        # Complete is not whole: should the newest be lost too, one that is whole must be there to fall back on.
+        older = [complete[step] for step in sorted(kept)[:-1]]
+        if not any(not verify(path) for path in reversed(older)):
+            spared = next((path for path in reversed(doomed) if not verify(path)), None)
+            doomed = [path for path in doomed if path != spared]
+    # Renamed first, and that on disk: a removal that is cut short must not leave half a checkpoint under its name.
+    for path in doomed:
         with storage(path):
-            # Renamed first: a removal that is cut short must not leave half a checkpoint under its name.
-            doomed = path.with_name(f"{TEMP_PREFIX}old-{path.name}")
-            os.rename(path, doomed)
-            shutil.rmtree(doomed)
+            os.rename(path, path.with_name(f"{_DOOMED_PREFIX}{path.name}"))
+    with storage(folder):
+        fsync(folder)
+    for path in doomed:
+        with storage(path):
+            remove(path.with_name(f"{_DOOMED_PREFIX}{path.name}"))
 
 
 def _has_all_files(checkpoint: Path) -> bool:
@@ -183,13 +249,6 @@ def _has_all_files(checkpoint: Path) -> bool:
         return all((checkpoint / name).stat().st_size == entry["size"] for name, entry in files.items())
     except (StorageError, OSError):
         return False
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Removes what saves that were cut short left; the run folder's lock keeps other writers away."""
-    for path in folder.glob(f"{TEMP_PREFIX}*"):
-        with storage(path):
-            shutil.rmtree(path)
 
 
 def _files(folder: Path) -> Iterator[Path]:

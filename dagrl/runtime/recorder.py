@@ -11,8 +11,10 @@ from dagrl.experience import Experience, collate
 from dagrl.runtime import checkpoint
 from dagrl.runtime.console import Console
 from dagrl.runtime.evaluate import Evaluation
+from dagrl.runtime.identity import identities
 from dagrl.runtime.metrics import MetricsWriter
 from dagrl.runtime.process_random import random_state
+from dagrl.runtime.retention import Retention
 from dagrl.runtime.run_folder import RunFolder
 from dagrl.runtime.trajectory_log import TrajectoryLog
 from dagrl.runtime.watchdog import Watchdog
@@ -31,6 +33,8 @@ class Recorder:
         self._console = console
         self._metrics = MetricsWriter(folder.path)
         self._watchdog = Watchdog()
+        self._accuracies: dict[int, float] = {}
+        self._identities = identities(workflow, pool)
         self._log = TrajectoryLog(
             folder.trajectories,
             agent_names=[group.name for group in workflow.groups],
@@ -59,6 +63,7 @@ class Recorder:
         """Held-out results; those without an agent are shown and logged, but are no point of the curve."""
         if evaluation.without is None:
             self._metrics.write(evaluation.step, evaluation.metrics())
+            self._accuracies[evaluation.step] = evaluation.accuracy.mean
         if self._trainer.log_trajectories:
             experience = collate(evaluation.trajectories)
             self._log.write_evaluation(evaluation.step, experience, evaluation.without)
@@ -69,8 +74,8 @@ class Recorder:
         names = {group.index: group.name for group in self._workflow.groups}
         trained = [group.index for group in self._workflow.groups if group.is_trained]
         policies, critics = self._pool.policies(), self._pool.critics()
-        models = {f"policy_{index}": policies[index].state_dict() for index in trained}
-        models |= {f"critic_{index}": critic.state_dict() for index, critic in critics.items()}
+        models = {f"agent_{names[index]}": policies[index].state_dict() for index in trained}
+        models |= {f"critic_{names[index]}": critic.state_dict() for index, critic in critics.items()}
         return checkpoint.save(
             self._folder.checkpoints,
             step,
@@ -80,16 +85,23 @@ class Recorder:
                 state={
                     **state,
                     "models": models,
+                    "accuracies": self._accuracies,
                     "watchdog": self._watchdog.state_dict(),
                     "random": random_state(),
                     "files": self._metrics.sizes(),
                 },
+                identity=self._identities,
             ),
-            keep_last=self._trainer.keep_last,
+            Retention(
+                keep_last=self._trainer.keep_last,
+                keep_best=self._trainer.keep_best,
+                accuracies=self._accuracies,
+            ),
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes from a checkpoint's state what is the recorder's own."""
+        self._accuracies = dict(state["accuracies"])
         self._watchdog.load_state_dict(state["watchdog"])
 
     def close(self) -> None:

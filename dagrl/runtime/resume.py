@@ -13,10 +13,10 @@ from typing import Any
 
 from dagrl.backends.pool import ModelPool
 from dagrl.errors import DagrlError, StorageError
-from dagrl.runtime import checkpoint
+from dagrl.runtime import checkpoint, identity
 from dagrl.runtime.metrics import cut_back
 from dagrl.runtime.process_random import set_random_state
-from dagrl.runtime.storage import storage
+from dagrl.runtime.storage import TEMP_PREFIX, remove, storage
 from dagrl.runtime.trainer import Trainer
 from dagrl.workflow.graph import Workflow
 
@@ -87,7 +87,15 @@ def differences(run: Path, *, resolved: str, code: Sequence[Path]) -> str:
 
 
 def cut_back_to(run: Path, point: ResumePoint) -> None:
-    """Takes away what the run wrote after the checkpoint: it will be written again."""
+    """Takes away what the run wrote after the checkpoint, for it will be written again, and what was not finished.
+
+    Only for who holds the run folder's lock.
+    """
+    checkpoint.remove_leftovers(run / "checkpoints")
+    for folder in (run, run / "trajectories", run / "failures"):
+        for leftover in folder.glob(f"{TEMP_PREFIX}*"):
+            with storage(leftover):
+                remove(leftover)
     cut_back(run, point.state["files"])
     for file in (run / "trajectories").glob("*.parquet"):
         found = _STEP_OF_FILE.match(file.name)
@@ -97,21 +105,30 @@ def cut_back_to(run: Path, point: ResumePoint) -> None:
 
 
 def restore(point: ResumePoint, workflow: Workflow, pool: ModelPool, trainer: Trainer) -> None:
-    """Puts back weights, optimizers, positions, controllers and random states."""
+    """Puts back weights, optimizers, positions, controllers and random states.
+
+    Raises StorageError where the checkpoint is of another workflow, model or tokenizer.
+    """
+    identity.check(point.path, identity.identities(workflow, pool))
     models = point.state["models"]
     restore_policies(point.path, workflow, pool)
     for group in workflow.groups:
         if group.is_trained:
-            pool.policy(group.index).load_state_dict(models[f"policy_{group.index}"])
+            pool.policy(group.index).load_state_dict(models[f"agent_{group.name}"])
     for owner, critic in pool.critics().items():
-        critic.load(point.path / f"critic_{workflow.groups[owner].name}")
-        critic.load_state_dict(models[f"critic_{owner}"])
+        name = f"critic_{workflow.groups[owner].name}"
+        critic.load(point.path / name)
+        critic.load_state_dict(models[name])
     trainer.load_state_dict(point.state)
     set_random_state(point.state["random"])
 
 
 def restore_policies(path: Path, workflow: Workflow, pool: ModelPool) -> None:
-    """Puts back the weights of every trained agent from the checkpoint at `path`, and nothing else."""
+    """Puts back the weights of every trained agent from the checkpoint at `path`, and nothing else.
+
+    Raises StorageError where an agent has another model or tokenizer there.
+    """
+    identity.check(path, identity.agents(workflow, pool))
     for group in workflow.groups:
         if group.is_trained:
             pool.policy(group.index).load(path / f"agent_{group.name}")

@@ -7,7 +7,7 @@ import math
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -18,7 +18,7 @@ from dagrl.backends.pool import ModelPool, build_pool
 from dagrl.backends.recipes import Progress
 from dagrl.data import DataLoader, read_tasks
 from dagrl.environments.runner import EnvRunner
-from dagrl.errors import DataError
+from dagrl.errors import DataError, StorageError
 from dagrl.nodes import build_learn_nodes
 from dagrl.nodes.transcript import PROMPT, Scribe
 from dagrl.runtime.console import Console
@@ -59,7 +59,8 @@ def run_workflow(
                 report = asyncio.run(trainer.run())
     except BaseException:
         first = 0 if point is None else point.step
-        folder.write_status(FAILED, first if trainer is None else trainer.num_steps)
+        with suppress(StorageError):  # of a full disk; what ended the run is what must be told
+            folder.write_status(FAILED, first if trainer is None else trainer.num_steps)
         raise
     folder.write_status(FINISHED if report.stopped_by is None else INTERRUPTED, report.num_steps)
     return report

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -25,10 +26,7 @@ def save_state(folder: Path, state: Any) -> None:
     structure = _encode(state, "state", tensors)
     with storage(folder):
         (folder / STRUCTURE_FILE).write_text(json.dumps(structure, allow_nan=False), encoding="utf-8")
-    try:
         save_file(tensors, folder / TENSORS_FILE)
-    except SafetensorError as error:
-        raise StorageError(f"cannot be written: {error}", where=str(folder / TENSORS_FILE)) from error
 
 
 def load_state(folder: Path) -> Any:
@@ -39,6 +37,23 @@ def load_state(folder: Path) -> Any:
         return _decode(structure, tensors)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise StorageError(f"the saved state cannot be read: {error}", where=str(folder)) from error
+
+
+def first_nonfinite(file: Path) -> str | None:
+    """The name of the first tensor in a safetensors file that holds NaN or infinity; None where there is none."""
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            names = tensors.keys()
+            return next((name for name in names if not _is_finite(tensors.get_tensor(name))), None)
+    except SafetensorError as error:
+        raise StorageError(f"cannot be read: {error}", where=str(file)) from error
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return True
+    low, high = torch.aminmax(tensor)  # either is NaN where any element is
+    return math.isfinite(low) and math.isfinite(high)
 
 
 def _encode(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,10 @@ _ADVICE = {
 }
 
 
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+"""How libraries written in Rust (safetensors, tokenizers) tell what the operating system refused."""
+
+
 @contextmanager
 def storage(path: Path) -> Iterator[None]:
     """Turns what the operating system refuses about `path` into a StorageError that says how to mend it."""
@@ -30,6 +36,11 @@ def storage(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise storage_error(error, path) from error
+    except Exception as error:  # tokenizers raises Exception itself
+        found = _OS_ERROR.search(str(error))
+        if found is None or isinstance(error, StorageError):
+            raise
+        raise storage_error(OSError(int(found[1]), os.strerror(int(found[1]))), path) from error
 
 
 def storage_error(error: OSError, path: Path) -> StorageError:
@@ -70,6 +81,14 @@ def make_folder(path: Path) -> Path:
     with storage(path):
         path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def remove(path: Path) -> None:
+    """Removes a folder with all that is in it, a file or a link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def fsync(path: Path) -> None:

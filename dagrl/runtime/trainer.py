@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dagrl.data import DataLoader
+from dagrl.errors import StorageError
 from dagrl.experience import Experience, collate
 from dagrl.nodes.base import LearnNode, Stateful
 from dagrl.nodes.reward import RewardNode
@@ -72,6 +73,7 @@ class Trainer:
         self._before: Evaluation | None = None
         self._latest: Evaluation | None = None
         self._stopped_by: int | None = None
+        self._saved_at = time.monotonic()
 
     def request_stop(self, signal_number: int) -> None:
         """Ends the run after the step that is going on."""
@@ -89,18 +91,18 @@ class Trainer:
     async def run(self) -> TrainingReport:
         """All steps, with the evaluations and checkpoints that fall due."""
         trainer = self._config.trainer
+        self._saved_at = time.monotonic()
         has_val = len(self._val_tasks) > 0
         if has_val and trainer.val_before_train and self._before is None:
             self._before = self._latest = await self._evaluate()
         while self._step < self._total_steps and not self.is_stopping:
             await self._run_step()
             is_last = self._step == self._total_steps
-            is_due = trainer.save_freq > 0 and self._step % trainer.save_freq == 0
             if has_val and trainer.test_freq and self._step % trainer.test_freq == 0 and not is_last:
                 self._latest = await self._evaluate()
-            if is_due and not is_last and not self.is_stopping:
-                self._recorder.checkpoint(self._step, self.state_dict())
-        checkpoint = self._recorder.checkpoint(self._step, self.state_dict())
+            if self._is_save_due and not is_last and not self.is_stopping:
+                self._save()
+        checkpoint = self._save()
         without: tuple[Evaluation, ...] = ()
         if has_val and not self.is_stopping:
             self._latest = await self._evaluate()
@@ -126,6 +128,13 @@ class Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises StorageError where `state` is of another learn graph."""
+        saved, own = sorted(state["nodes"]), sorted(self._stateful)
+        if saved != own:
+            raise StorageError(
+                f"the checkpoint holds the state of the nodes {saved}; the workflow has {own}",
+                how="resume with the nodes that the run began with",
+            )
         self._step = state["step"]
         self._loader.load_state_dict(state["loader"])
         self._executor.load_state_dict(state["executor"])
@@ -160,6 +169,20 @@ class Trainer:
         metrics["perf/seconds_per_step"] = total
         metrics["perf/tokens_per_second"] = experience.num_tokens / total
         self._recorder.step(step, experience, metrics, seconds)
+
+    def _save(self) -> Path:
+        path = self._recorder.checkpoint(self._step, self.state_dict())
+        # From the end of the save: one that takes longer than `save_minutes` must not make the next one due.
+        self._saved_at = time.monotonic()
+        return path
+
+    @property
+    def _is_save_due(self) -> bool:
+        """By steps or by the clock, which decides only when a checkpoint is made, never what is in it."""
+        frequency, minutes = self._config.trainer.save_freq, self._config.trainer.save_minutes
+        if frequency > 0 and self._step % frequency == 0:
+            return True
+        return minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
 
     async def _evaluate(self, without: str | None = None) -> Evaluation:
         rollout, data = self._config.rollout, self._config.data

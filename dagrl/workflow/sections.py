@@ -343,9 +343,14 @@ class TrainerSpec(Spec):
     critic_warmup: Count = 0
     """First steps in which only critics are trained."""
     keep_last: PositiveInt | None = None
-    """Checkpoints that are kept; all if not given."""
+    """Newest checkpoints that are kept; all if not given."""
+    keep_best: Count = 1
+    """Checkpoints with the highest held-out accuracy that are kept besides those."""
     save_freq: Count = 0
     """Steps between checkpoints; 0 only at the end."""
+    save_minutes: Positive | None = None
+    """Minutes from one checkpoint to the next, which is made after the step; besides `save_freq`, by steps alone if not
+    given."""
     test_freq: Count = 0
     """Steps between evaluations on the held-out set; 0 only before (`val_before_train`) and after the training."""
     val_before_train: bool = True

@@ -53,7 +53,7 @@ def test_a_value_head_trains_the_head_alone(tmp_path):
 def test_bfloat16_weights_are_the_rounded_float32_masters_that_are_trained(tmp_path):
     ran = train(tmp_path, "model.dtype=bfloat16", "actor.optim.lr=1e-5")
     weights = list(ran.weights("agent_scout").values())
-    masters = load_state(ran.checkpoint)["models"]["policy_0"]["masters"]
+    masters = load_state(ran.checkpoint)["models"]["agent_scout"]["masters"]
     assert {weight.dtype for weight in weights} == {torch.bfloat16}
     assert {master.dtype for master in masters} == {torch.float32}
     rounded = {tuple(master.bfloat16().flatten().tolist()) for master in masters}

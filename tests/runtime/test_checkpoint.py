@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import resource
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,15 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import Tensor
 
-from dagrl.errors import StorageError
+from dagrl.errors import NumericError, StorageError
 from dagrl.runtime import checkpoint as checkpoints
 from dagrl.runtime.checkpoint import CheckpointParts, load_state, newest, save, step_of, verify
+from dagrl.runtime.retention import Retention
 from dagrl.runtime.state_file import load_state as load_state_file
 from dagrl.runtime.state_file import save_state
 
@@ -48,7 +53,7 @@ STATE: dict[str, Any] = {
     "lr": 0.1 + 0.2,
     "odd": [math.nan, -math.inf, -0.0, 5e-324, 1e308],
     "betas": (0.9, (0.999,), []),
-    "optimizer": {0: {"exp_avg": torch.tensor([math.nan, 1e-45, -0.0]), "step": torch.tensor(7.0)}, 1: {}, "1": ()},
+    "optimizer": {0: {"exp_avg": torch.tensor([1e-45, -0.0]), "step": torch.tensor(7.0)}, 1: {}, "1": ()},
     "bf16": torch.arange(6, dtype=torch.bfloat16).reshape(2, 3).T,
     "bool": torch.tensor([True, False]),
     "empty": torch.zeros(0, 3),
@@ -59,7 +64,7 @@ STATE: dict[str, Any] = {
 
 def _parts(state: dict[str, Any] | None = None) -> CheckpointParts:
     def write(name: str) -> Any:
-        return lambda folder: (folder / "model.safetensors").write_bytes(name.encode() * 50)
+        return lambda folder: save_file({name: torch.ones(20)}, folder / "model.safetensors")
 
     return CheckpointParts(
         agents={name: write(name) for name in ("reasoner", "actor")},
@@ -190,7 +195,7 @@ def test_only_the_last_whole_ones_are_kept_and_leftovers_go(tmp_path: Path) -> N
     for step in (1, 2, 3):
         save(tmp_path, step, _parts())
     (tmp_path / "step_000003" / "agent_actor" / "model.safetensors").unlink()
-    save(tmp_path, 4, _parts(), keep_last=2)
+    save(tmp_path, 4, _parts(), Retention(keep_last=2))
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == ["step_000002", "step_000003", "step_000004"]
     assert newest(tmp_path).path == tmp_path / "step_000004"
@@ -254,4 +259,77 @@ def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
     content = json.loads((path / "MANIFEST.json").read_text())["content"] | {"format": 99}
     manifest = {"content": content, "sha256": checkpoints._sha256_of(content)}
     (path / "MANIFEST.json").write_text(json.dumps(manifest))
-    assert "has format 99; this version reads 1" in verify(path)[0]
+    assert "has format 99; this version reads 2" in verify(path)[0]
+
+
+def test_a_tensor_that_is_not_finite_is_refused_by_its_agent_and_name(tmp_path: Path) -> None:
+    old = save(tmp_path, 1, _parts({"n": 1}))
+    for bad in (math.nan, math.inf, -math.inf):
+        weights = {"good": torch.ones(3), "bad": torch.tensor([[1.0, bad]], dtype=torch.bfloat16)}
+
+        def write(folder: Path, weights: dict[str, Tensor] = weights) -> None:
+            save_file(weights, folder / "model.safetensors")
+
+        with pytest.raises(NumericError, match=r"'bad' in agent_actor/model.safetensors") as caught:
+            save(tmp_path, 2, CheckpointParts(agents={"actor": write}), Retention(keep_last=1))
+        assert caught.value.exit_code == 4
+        assert [path.name for path in tmp_path.iterdir()] == [old.name]
+    assert verify(old) == ()
+
+
+def test_an_optimizer_state_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    state = {"models": {"agent_actor": {"adam": {"state": {3: {"exp_avg": torch.tensor([math.inf])}}}}}}
+    with pytest.raises(NumericError, match=r"models\.agent_actor\.adam\.state\.3\.exp_avg"):
+        save(tmp_path, 2, _parts(state))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_is_not_whole_stands_under_its_name_until_the_one_that_replaces_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path, 1, _parts({"n": 1}))
+    (path / "agent_actor" / "model.safetensors").unlink()
+    genuine = os.rename
+
+    def faulty(old: Path, new: Path) -> None:
+        if Path(old).name.startswith(".tmp-step_"):
+            raise OSError(errno.EIO, "Input/output error")
+        genuine(old, new)
+
+    monkeypatch.setattr(os, "rename", faulty)
+    with pytest.raises(StorageError, match="Input/output error"):
+        save(tmp_path, 1, _parts({"n": 2}))
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+    assert load_state(path) == {"n": 1}
+
+
+def test_one_that_stood_aside_when_the_power_went_comes_back(tmp_path: Path) -> None:
+    path = save(tmp_path, 1, _parts({"n": 1}))
+    path.rename(tmp_path / ".tmp-aside-step_000001")
+    checkpoints.remove_leftovers(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+    shutil.copytree(path, tmp_path / ".tmp-aside-step_000001")
+    (tmp_path / ".tmp-link").symlink_to("nowhere")
+    checkpoints.remove_leftovers(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("library", ["safetensors", "tokenizers", "python"])
+def test_a_full_disk_is_told_by_every_library_that_writes(tmp_path: Path, library: str) -> None:
+    """A limit on the size of files stands for the full disk: the operating system refuses the write itself."""
+    writers = {
+        "safetensors": lambda folder: save_file({"w": torch.ones(2000)}, folder / "model.safetensors"),
+        "tokenizers": lambda folder: Tokenizer(WordLevel({str(n): n for n in range(999)}, unk_token="0")).save(
+            str(folder / "tokenizer.json")
+        ),
+        "python": lambda folder: (folder / "config.json").write_text("x" * 9000) and None,
+    }
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(StorageError) as caught:
+            save(tmp_path, 1, CheckpointParts(agents={"actor": writers[library]}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert f"{tmp_path / 'step_000001'}: cannot be used: File too large" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
