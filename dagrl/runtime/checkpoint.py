@@ -67,7 +67,7 @@ def save(folder: Path, step: int, parts: CheckpointParts, retention: Retention =
     make_folder(folder)
     remove_leftovers(folder)
     target = folder / f"step_{step:06d}"
-    if not target.exists() or verify(target):
+    if verify(target):
         temp = _temporary(target)
         try:
             with storage(target):
@@ -130,7 +130,7 @@ def remove_leftovers(folder: Path) -> None:
     for path in sorted(folder.glob(f"{TEMP_PREFIX}*")):
         with storage(path):
             replaced = folder / path.name.removeprefix(_ASIDE_PREFIX)
-            if path.name.startswith(_ASIDE_PREFIX) and not replaced.exists():
+            if path.name.startswith(_ASIDE_PREFIX) and not os.path.lexists(replaced):
                 os.rename(path, replaced)
             else:
                 remove(path)
@@ -177,7 +177,7 @@ def _refuse_nonfinite(file: Path, name: Path, step: int) -> None:
 def _publish(temp: Path, target: Path) -> None:
     """Gives `temp` its name, on disk when this returns. One that has it and is not whole stands aside until then."""
     aside = target.with_name(f"{_ASIDE_PREFIX}{target.name}")
-    has_old = target.exists()
+    has_old = os.path.lexists(target)
     if has_old:
         os.rename(target, aside)
     try:
