@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dagrl.errors import DagrlError
+from dagrl.report.comparison_view import comparison
 from dagrl.report.curves import curves, headline
 from dagrl.report.questions import Params, Unknown
 from dagrl.report.reader import RunReader, find_runs
@@ -37,6 +38,7 @@ class Answers:
             "runs": self.runs,
             "run": self.run,
             "curves": self.curves,
+            "compare": self.compare,
             **{name: self._of_a_run(target) for name, target in OF_A_RUN.items()},
         }
 
@@ -72,6 +74,11 @@ class Answers:
 
     def curves(self, asked: Params) -> dict[str, Any]:
         return curves(self._reader(asked).metrics())
+
+    def compare(self, asked: Params) -> dict[str, Any]:
+        """Several runs, their names with commas between them."""
+        names = dict.fromkeys(asked.get("runs", "").split(","))
+        return comparison({name: self._reader({"run": name}) for name in names})
 
     def _of_a_run(self, target: str) -> Callable[[Params], Any]:
         def answer(asked: Params) -> Any:

@@ -56,6 +56,8 @@ class Curve:
     """Of the runs that have the metric."""
     mean: Points
     """Over the runs that have a value at the step."""
+    margins: Points
+    """Half the width of the mean's 95 % confidence interval, at the steps where several runs have a value."""
     first: float
     """The mean at the first step."""
     end: Estimate
@@ -151,9 +153,17 @@ def _curve(group: Group, by_run: Sequence[Points], last_step: int) -> Curve | No
     if not cut:
         return None
     steps = sorted({step for own in cut for step in own})
-    mean = {step: _mean([own[step] for own in cut if step in own]) for step in steps}
+    at = {step: mean_over_seeds([own[step] for own in cut if step in own]) for step in steps}
     ends = tuple(end_of(own, last_step) for own in cut)
-    return Curve(group=group, by_run=tuple(cut), mean=mean, first=mean[steps[0]], end=mean_over_seeds(ends), ends=ends)
+    return Curve(
+        group=group,
+        by_run=tuple(cut),
+        mean={step: one.mean for step, one in at.items()},
+        margins={step: one.margin for step, one in at.items() if one.margin is not None},
+        first=at[steps[0]].mean,
+        end=mean_over_seeds(ends),
+        ends=ends,
+    )
 
 
 def end_of(points: Points, last_step: int) -> float:

@@ -110,6 +110,7 @@ def _as_json(metric: Metric, curve: Curve) -> dict[str, Any]:
         "label": curve.group.label,
         "steps": list(curve.mean),
         "mean": list(curve.mean.values()),
+        "margins": [curve.margins.get(step) for step in curve.mean],
         "ends": list(curve.ends),
         "end": asdict(curve.end),
         "difference": asdict(metric.gain(curve)),
@@ -120,14 +121,14 @@ def _gain(metric: Metric, curve: Curve) -> str:
     if curve is metric.curves[0]:
         return ""
     gain = metric.gain(curve)
-    return f"{_signed(gain)}  {_verdict(gain)}"
+    return f"{signed(gain)}  {verdict(gain)}"
 
 
-def _signed(gain: Estimate) -> str:
+def signed(gain: Estimate) -> str:
     return f"{'+' if gain.mean >= 0 else ''}{gain}"
 
 
-def _verdict(gain: Estimate) -> str:
+def verdict(gain: Estimate) -> str:
     if gain.margin is None:
         return "(one seed: no interval)"
     return "" if gain.excludes_zero else "no clear difference"

@@ -20,7 +20,7 @@ def curves(rows: Sequence[Row], max_points: int = MAX_POINTS) -> dict[str, Any]:
     found = {}
     for name in names(by_step):
         points = [(row["step"], row[name]) for row in by_step if name in row]
-        found[name] = _thinned(points, max_points)
+        found[name] = thinned(points, max_points)
     return {"series": found, "guide": {name: as_json(name) for name in found}, "num_rows": len(rows)}
 
 
@@ -33,10 +33,11 @@ def headline(rows: Sequence[Row], max_points: int = 60) -> dict[str, Any] | None
     last = next(row[name] for row in reversed(rows) if row.get(name) is not None)
     spark = "reward/mean" if "reward/mean" in known else name
     points = [(row["step"], row[spark]) for row in merged(rows) if row.get(spark) is not None]
-    return {"name": name, "title": as_json(name)["title"], "value": last, "spark": _thinned(points, max_points)}
+    return {"name": name, "title": as_json(name)["title"], "value": last, "spark": thinned(points, max_points)}
 
 
-def _thinned(points: Sequence[tuple[int, float | None]], max_points: int) -> dict[str, list[Any]]:
+def thinned(points: Sequence[tuple[int, float | None]], max_points: int = MAX_POINTS) -> dict[str, list[Any]]:
+    """Points as `{"x": steps, "y": values}`; of too many the means of neighbours, each at its last step."""
     if len(points) <= max_points:
         return {"x": [step for step, _ in points], "y": [value for _, value in points]}
     xs, ys = [], []

@@ -26,6 +26,7 @@ STATIC = {
     "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
     "/graph.js": ("graph.js", "text/javascript; charset=utf-8"),
     "/talk.js": ("talk.js", "text/javascript; charset=utf-8"),
+    "/compare.js": ("compare.js", "text/javascript; charset=utf-8"),
     "/app.js": ("app.js", "text/javascript; charset=utf-8"),
 }
 """Path → the file of `page/` and its type; there are no others, so that no path can lead elsewhere. Scripts in the

@@ -19,6 +19,7 @@ from dagrl.report.comparison import (
     group_runs,
 )
 from dagrl.report.comparison_text import comparison_json, comparison_lines
+from dagrl.report.comparison_view import comparison
 from dagrl.report.reader import RunReader
 from tests.run_builders import HOOK, NOON, make_run, write_metrics
 
@@ -77,7 +78,8 @@ def test_curves_are_means_over_seeds_up_to_the_last_step_that_all_have(tmp_path:
     assert (metric.last_step, first.mean, first.ends) == (3, {1: 1.0, 2: 2.0, 3: 3.5}, (2.0, 5.0))
     assert first.end.mean == 3.5
     assert first.end.margin == pytest.approx(12.7062047 * math.sqrt(4.5 / 2), rel=1e-6)
-    assert (second.end.mean, second.end.margin) == (1.0, None)
+    assert first.margins == pytest.approx({1: 12.7062047, 2: 12.7062047, 3: 12.7062047 * 1.5}, rel=1e-6)
+    assert (second.end.mean, second.end.margin, second.margins) == (1.0, None, {})
     assert (metric.gain(second).mean, metric.gain(second).margin) == (-2.5, None)
 
 
@@ -107,3 +109,23 @@ def test_a_metric_that_one_group_lacks_is_shown_for_the_others(tmp_path: Path) -
     metrics = compare_metrics(group_runs(runs), ["*"])
     having = {metric.name: [curve.group.label for curve in metric.curves] for metric in metrics}
     assert having == {"critic/loss": ["B"], "reward/mean": ["A"]}
+
+
+def test_the_page_gets_groups_with_bands_and_the_difference_of_settings_and_code(tmp_path: Path) -> None:
+    runs = {
+        "a": _run(tmp_path, 0, seed=1, rewards=[0.0, 1.0]),
+        "b": _run(tmp_path, 1, seed=2, rewards=[2.0, 3.0]),
+        "c": _run(tmp_path, 2, seed=1, lr=0.1, hook=HOOK + "# changed\n", rewards=[4.0, 4.0]),
+    }
+    told = comparison(runs)
+    assert [[run["name"] for run in group["runs"]] for group in told["groups"]] == [["a", "b"], ["c"]]
+    first, second = told["curves"]["reward/mean"]
+    assert (first["x"], first["y"]) == ([1, 2], [1.0, 2.0])
+    margin = 12.7062047 * math.sqrt(2 / 2)
+    assert first["low"] == pytest.approx([1 - margin, 2 - margin], rel=1e-6)
+    assert first["high"] == pytest.approx([1 + margin, 2 + margin], rel=1e-6)
+    assert [one["y"] for one in first["by_run"]] == [[0.0, 1.0], [2.0, 3.0]]
+    assert (second["y"], second["low"]) == ([4.0, 4.0], [])
+    assert told["ends"][0]["groups"]["B"]["gain"] == "+2"
+    assert [one["path"] for one in told["settings"]] == ["config.actor.optim.lr"]
+    assert "+# changed" in told["code"][0]["lines"]

@@ -51,7 +51,7 @@ def test_every_place_draws_and_fits(url: str, runs: Path, tmp_path: Path, width:
     addresses = {f"#/run/team%2F{name}/{tab}": drawn for tab, drawn in PLACES.items()}
     addresses[f"#/run/team%2F{name}/talk?t=1"] = ".conversation .token"
     addresses[f"#/run/team%2F{name}/task?task=task:1"] = ".side-by-side .turn"
-    addresses |= {"#/": ".run-card", f"#/compare?runs={others}": "table code"}
+    addresses |= {"#/": ".run-card", f"#/compare?runs={others}": ".group-card"}
     if width < 600:
         addresses.pop(f"#/run/team%2F{name}/talk")
     with browser(tmp_path / "profile", width=width, height=height) as page:

@@ -129,7 +129,8 @@ function runHead(run, tab) {
 }
 
 async function curvesTab(run) {
-  return curveSections([await curvesOf(run.name)], run.agents);
+  const told = await curvesOf(run.name);
+  return curveSections(told.guide, (one) => linesOf(one, told, run.agents));
 }
 
 async function curvesOf(name) {
@@ -138,17 +139,16 @@ async function curvesOf(name) {
 
 const SECTIONS = ["Does it learn?", "Policy", "Critic and advantages", "Conversations", "Time", "Everything else"];
 
-/** Charts of one run, or of several over each other. */
-function curveSections(runs, agents) {
-  const guides = Object.assign({}, ...runs.map((run) => run.guide));
-  const names = [...new Set(runs.flatMap((run) => Object.keys(run.series)))].sort((a, b) => guides[a].rank - guides[b].rank);
+/** Charts of all metrics of `guides`; `linesFor` gives the lines of a family. */
+function curveSections(guides, linesFor) {
+  const names = Object.keys(guides).sort((a, b) => guides[a].rank - guides[b].rank);
   if (names.length === 0) return [empty("No numbers yet", "The first row of metrics.jsonl comes with the end of the first step.")];
   const holder = build("div", {});
   const search = build("input", { type: "search", placeholder: "find a metric", "aria-label": "find a metric", oninput: () => draw() });
   const smooth = build("input", { type: "range", min: 0, max: 0.98, step: 0.02, value: remembered.smooth, "aria-label": "smoothing", oninput: () => { remembered.smooth = Number(smooth.value); draw(); } });
   const draw = () => holder.replaceChildren(...SECTIONS.map((section) => {
     const cards = families(names.filter((name) => guides[name].section === section && matches(name, guides[name], search.value)))
-      .map((one) => chartCard(titled(one, guides), linesOf(one, runs, agents), { smooth: remembered.smooth, name: one.names[0][1] }));
+      .map((one) => chartCard(titled(one, guides), linesFor(one), { smooth: remembered.smooth, name: one.names[0][1] }));
     return cards.length > 0 && build("details", { class: "charts-section", open: section !== "Everything else" || search.value !== "" }, build("summary", {}, build("h2", {}, section), build("span", { class: "faint" }, cards.length)), build("div", { class: "charts" }, cards));
   }).filter(Boolean));
   draw();
@@ -164,17 +164,11 @@ function titled(one, guides) {
   return guide.known ? guide : { ...guide, title: one.key };
 }
 
-const DASHES = [null, "6 4", "2 3", "8 3 2 3"];
-
-function linesOf(one, runs, agents) {
-  const several = runs.length > 1;
-  return runs.flatMap((run, index) => one.names.filter(([, name]) => name in run.series).map(([label, name], position) => {
+function linesOf(one, told, agents) {
+  return one.names.map(([label, name], position) => {
     const seat = agents.includes(label) ? agents.indexOf(label) : position;
-    return {
-      label: several ? `${run.name.split("/").pop()}${one.names.length > 1 ? ` ${label}` : ""}` : label,
-      colour: colour(several ? index : seat), dash: several ? DASHES[seat % DASHES.length] : null, always: several, ...run.series[name],
-    };
-  }));
+    return { label, colour: colour(seat), ...told.series[name] };
+  });
 }
 
 // Graph
@@ -308,34 +302,6 @@ function machine(run) {
   return build("section", {}, build("h2", {}, "Machine and versions"), build("p", { class: "faint mono" }, run.path),
     table([["name", (row) => row.key], ["value", (row) => build("code", {}, Array.isArray(row.value) ? row.value.join(" ") || "none" : shownValue(row.value))]], rows),
     build("h2", {}, "Checkpoints"), run.checkpoints.length === 0 ? build("p", { class: "faint" }, "none yet") : table([["step", (one) => one.step], ["size", (one) => bytes(one.bytes)], ["whole", (one) => one.complete ? pill("whole", "good") : pill("damaged", "bad")]], run.checkpoints));
-}
-
-// Comparison
-
-async function comparePage(params) {
-  document.title = "compare · dagrl";
-  const names = (params.runs || "").split(",").filter(Boolean);
-  if (names.length < 2) return [empty("Nothing to compare", "Choose two runs or more in the list.")];
-  const [runs, told, configs] = await Promise.all([Promise.all(names.map(curvesOf)), Promise.all(names.map((name) => ask("run", { run: name }))), Promise.all(names.map((name) => ask("config", { run: name })))]);
-  return [build("nav", { class: "crumbs" }, build("a", { href: "#/" }, "Runs"), " / compare"),
-    build("h1", {}, `${names.length} runs compared`),
-    build("div", { class: "legend big" }, told.map((run, index) => build("span", {}, build("i", { class: "swatch", style: { background: colour(index) } }), build("a", { href: address(["run", run.name]), class: "mono" }, run.name), " ", statePill(run), run.seed !== undefined && ` seed ${run.seed}`))),
-    build("h2", {}, "At the end"), endTable(runs), build("h2", {}, "What was set otherwise"), differences(names, configs), build("h2", {}, "Curves"),
-    ...curveSections(runs, told[0].agents)];
-}
-
-function endTable(runs) {
-  const metrics = ["val/accuracy", "val/reward", "reward/mean", "trajectory/rounds", "perf/tokens_per_second"].filter((name) => runs.some((run) => name in run.series));
-  const last = (run, name) => run.series[name] ? run.series[name].y.findLast((value) => value !== null) : null;
-  const mean = (name) => { const all = runs.map((run) => last(run, name)).filter((value) => value !== null); const m = all.reduce((a, b) => a + b, 0) / all.length; return `${number(m)} ± ${number(Math.sqrt(all.reduce((a, b) => a + (b - m) ** 2, 0) / Math.max(1, all.length - 1)))}`; };
-  return table([["metric", (name) => runs.find((run) => name in run.guide).guide[name].title], ...runs.map((run) => [run.name.split("/").pop(), (name) => number(last(run, name))]), ["mean ± deviation", mean]], metrics);
-}
-
-function differences(names, configs) {
-  const maps = configs.map((config) => new Map(config.values.map((one) => [one.path, shownValue(one.value)])));
-  const paths = [...new Set(maps.flatMap((map) => [...map.keys()]))].filter((path) => new Set(maps.map((map) => map.get(path))).size > 1);
-  if (paths.length === 0) return build("p", { class: "faint" }, "Nothing: the resolved workflows are the same.");
-  return table([["key", (path) => build("span", { class: "mono" }, path)], ...names.map((name, index) => [name.split("/").pop(), (path) => build("code", {}, maps[index].get(path) ?? "–")])], paths);
 }
 
 // Start, and life while a run goes on

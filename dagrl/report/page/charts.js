@@ -61,7 +61,7 @@ const widths = new ResizeObserver((entries) => {
   for (const entry of entries) if (entry.target.drawnWidth && Math.abs(entry.target.drawnWidth - entry.target.clientWidth) > 2) entry.target.draw();
 });
 
-/** A card with a chart. `lines`: [{label, colour, dash, x, y}]; `guide` says what it means and where it is healthy. */
+/** A card with a chart. `lines`: [{label, colour, dash, x, y, band: {x, low, high} or none, isThin}]; `guide` says what it means and where it is healthy. */
 function chartCard(guide, lines, { smooth = 0, name = "" } = {}) {
   const plot = build("div", { class: "plot" });
   plot.draw = () => drawInto(plot, guide, lines, smooth);
@@ -73,7 +73,7 @@ function chartCard(guide, lines, { smooth = 0, name = "" } = {}) {
       guide.meaning && build("p", {}, guide.meaning),
       guide.healthy && build("p", { class: "healthy" }, build("b", {}, "Healthy: "), guide.healthy)),
     plot,
-    lines.length > 1 || lines[0].always ? legend(lines) : build("div", { class: "legend" }, build("span", { class: "mono faint" }, name), lastOf(lines[0])));
+    lines.length > 1 || lines[0].always ? legend(lines.filter((line) => !line.isThin)) : build("div", { class: "legend" }, build("span", { class: "mono faint" }, name), lastOf(lines[0])));
 }
 
 function legend(lines) {
@@ -114,19 +114,30 @@ function drawInto(plot, guide, lines, smooth) {
   const svg = buildSvg("svg", { width, height: CHART_HEIGHT, role: "img", "aria-label": described(guide, lines) });
   svg.append(...band(guide, y, inner), ...axes(x, y, inner));
   const shown = lines.map((line) => ({ ...line, drawn: smoothed(line.y, smooth) }));
+  for (const { band: own, colour: fill } of shown) if (own) svg.append(confidence(own, fill, smooth, x, y));
   for (const line of shown) {
+    if (line.isThin) { svg.append(faded(stroke(buildSvg("path", { d: pathOf(line.x, line.drawn, x, y) }), line, 1))); continue; }
     if (smooth > 0) svg.append(faded(stroke(buildSvg("path", { d: pathOf(line.x, line.y, x, y) }), line, 1)));
     svg.append(stroke(buildSvg("path", { d: pathOf(line.x, line.drawn, x, y) }), line, 2));
     if (line.x.length < 12) svg.append(...line.x.map((at, place) => line.drawn[place] === null ? null : dot(line, x(at), y(line.drawn[place]), 3)).filter(Boolean));
   }
   plot.replaceChildren(svg);
-  followPointer(plot, svg, shown, x, y, inner);
+  followPointer(plot, svg, shown.filter((line) => !line.isThin), x, y, inner);
 }
 
 const described = (guide, lines) => `${guide.title}: ${lines.map((line) => `${line.label} ${number(line.y.findLast((v) => v !== null))}`).join(", ")}`;
 
+/** The area between two lines. */
+function confidence(band, fill, smooth, x, y) {
+  const [low, high] = [smoothed(band.low, smooth), smoothed(band.high, smooth)];
+  const upper = pathOf(band.x, high, x, y), lower = pathOf([...band.x].reverse(), [...low].reverse(), x, y);
+  const area = buildSvg("path", { class: "confidence", d: `${upper}L${lower.slice(1)}Z` });
+  area.style.setProperty("fill", fill);
+  return area;
+}
+
 function faded(path) {
-  path.setAttribute("opacity", "0.25");
+  path.setAttribute("opacity", "0.35");
   return path;
 }
 
@@ -142,6 +153,7 @@ function scales(guide, lines, inner) {
   if (left === right) [left, right] = [left - 1, right + 1];
   let [low, high] = [Infinity, -Infinity];
   for (const line of lines) for (const value of line.y) if (value !== null) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  for (const { band } of lines) if (band) [low, high] = [Math.min(low, ...band.low), Math.max(high, ...band.high)];
   if (low > high) [low, high] = [0, 1];
   if (low >= 0 && low < 0.4 * high) low = 0;
   const room = low === high ? Math.abs(low) * 0.1 || 1 : (high - low) * 0.06;
