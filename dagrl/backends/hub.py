@@ -1,13 +1,25 @@
-"""Sending a model folder to the Hugging Face hub. Only ever by an explicit name."""
+"""The Hugging Face hub: where its cache keeps a model, and sending a folder, only ever by an explicit name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from huggingface_hub import HfApi
-from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of the hub's own HTTP library, whichever
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is of the hub's own HTTP library
+    HFValidationError,
+    HTTPError,
+    LocalEntryNotFoundError,
+)
 
 from dagrl.errors import DagrlError
+
+
+def cached_model(name: str) -> Path | None:
+    """The folder of the hub's cache that holds the model `name`; None where it is not there. Asks no server."""
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
 
 
 def push(folder: Path, name: str) -> str:

@@ -35,8 +35,13 @@ def locate(spec: ModelSpec, base: Path, progress: Progress) -> str:
 
 def load_tokenizer(spec: ModelSpec, location: str, base: Path) -> Any:
     """The tokenizer of `spec`, or that of the model at `location`."""
-    place = location if spec.tokenizer is None else _folder_or_name(spec.tokenizer, base)
+    place = tokenizer_place(spec, location, base)
     return _load(AutoTokenizer, place, "tokenizer", trust_remote_code=spec.trust_remote_code)
+
+
+def tokenizer_place(spec: ModelSpec, location: str, base: Path) -> str:
+    """Where the tokenizer of `spec` lies, its model being at `location`: a folder, or a Hugging Face name."""
+    return location if spec.tokenizer is None else _folder_or_name(spec.tokenizer, base)
 
 
 def load_causal_lm(spec: ModelSpec, location: str) -> Any:

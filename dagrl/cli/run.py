@@ -85,15 +85,20 @@ def _train(workflow: Workflow, overrides: list[str], run_dir: Path | None) -> in
 
     trainer = workflow.spec.config.trainer
     folder = create_run_folder(Path(trainer.runs_dir), workflow.spec.dag_id, run_dir=run_dir)
+    return begin(workflow, overrides, folder)
+
+
+def begin(workflow: Workflow, overrides: list[str], folder: RunFolder) -> int:
+    """Runs `workflow` from its first step in a new folder; gives the exit code."""
     _record(workflow, overrides, folder)
-    folder.record_versions(seed=trainer.seed, argv=sys.argv)
+    folder.record_versions(seed=workflow.spec.config.trainer.seed, argv=sys.argv)
     return _run(workflow, folder, point=None)
 
 
 def _resume(ref: str, workflow: Path | None, overrides: list[str], allow_changes: bool) -> int:
     from dagrl.runtime import resume
+    from dagrl.runtime.code_files import code_files
     from dagrl.runtime.run_folder import RunFolder, read_source
-    from dagrl.runtime.session import code_files
     from dagrl.workflow.load import dump
 
     run = resume.find_run(ref, Path("runs"))
@@ -119,7 +124,7 @@ def _resume(ref: str, workflow: Path | None, overrides: list[str], allow_changes
 
 
 def _record(workflow: Workflow, overrides: list[str], folder: RunFolder) -> None:
-    from dagrl.runtime.session import code_files
+    from dagrl.runtime.code_files import code_files
     from dagrl.workflow.load import dump
 
     folder.record_workflow(workflow.path, resolved=dump(workflow.resolved), overrides=overrides)

@@ -57,8 +57,8 @@ class RewardNode:
             [turn.reward for trajectory in experience.trajectories for turn in trajectory.turns], dtype=torch.float32
         )
         table.is_trained &= ~torch.isin(table.trajectory, torch.tensor(sorted(unjudged), dtype=torch.int64))
-        metrics = _summary(experience.trajectories, unjudged)
-        return metrics | {"unplaced": float(_place(experience, self.node.groups))}
+        metrics = reward_summary(experience.trajectories, unjudged)
+        return metrics | {"unplaced": float(place(experience, self.node.groups))}
 
     def score(self, trajectories: Sequence[Trajectory]) -> set[int]:
         """Fills `turn.reward` and `trajectory.reward`; gives the indices of those that could not be judged.
@@ -112,7 +112,7 @@ def _shares(trajectory: Trajectory, result: RewardResult, reward_mode: RewardPla
     return [*shares, (trajectory.turns[-1], result.team)]
 
 
-def _place(experience: Experience, groups: Sequence[int]) -> int:
+def place(experience: Experience, groups: Sequence[int]) -> int:
     """Writes each turn's reward at its last token; that of an empty turn goes to the nearest earlier turn with a
     response, of any agent of `groups`. Gives the number of rewards that found no place."""
     table = experience.turns
@@ -132,7 +132,8 @@ def _place(experience: Experience, groups: Sequence[int]) -> int:
     return num_unplaced
 
 
-def _summary(trajectories: Sequence[Trajectory], unjudged: set[int]) -> Metrics:
+def reward_summary(trajectories: Sequence[Trajectory], unjudged: set[int]) -> Metrics:
+    """Of the rewards of a step; `unjudged` are the places of those that could not be judged."""
     judged = [trajectory for index, trajectory in enumerate(trajectories) if index not in unjudged]
     metrics = {"unknown": float(len(unjudged))}
     if judged:

@@ -97,17 +97,18 @@ async def evaluate(
     return Evaluation(
         step=step,
         without=without,
-        solved=_per_task(tasks, trajectories, num_samples, max_rounds=None),
-        solved_first_round=_per_task(tasks, trajectories, num_samples, max_rounds=1),
+        solved=solved_shares(tasks, trajectories, num_samples, max_rounds=None),
+        solved_first_round=solved_shares(tasks, trajectories, num_samples, max_rounds=1),
         mean_reward=sum(one.reward for one in trajectories) / max(len(trajectories), 1),
         num_failed=num_failed,
         trajectories=tuple(trajectories),
     )
 
 
-def _per_task(
+def solved_shares(
     tasks: Sequence[Task], trajectories: Sequence[Trajectory], num_samples: int, *, max_rounds: int | None
 ) -> tuple[float, ...]:
+    """Of each task the share of its samples that were solved, within `max_rounds` where that is given."""
     solved = dict.fromkeys((task.task_id for task in tasks), 0.0)
     for one in trajectories:
         is_early = max_rounds is None or one.num_rounds <= max_rounds

@@ -16,11 +16,12 @@ from dagrl.errors import DagrlError
 from dagrl.experience import collate
 from dagrl.nodes.reward import RewardNode
 from dagrl.runtime.chosen_checkpoint import Chosen
+from dagrl.runtime.code_files import code_files
 from dagrl.runtime.console import Console
 from dagrl.runtime.evaluate import Evaluation, evaluate
 from dagrl.runtime.judgement import Judgement, judge_samples
 from dagrl.runtime.resume import differences, restore_policies
-from dagrl.runtime.session import code_files, open_player, prepare_process
+from dagrl.runtime.session import open_player, prepare_process
 from dagrl.runtime.storage import make_folder, write_json
 from dagrl.runtime.trajectory_log import Decode, TrajectoryLog
 from dagrl.types import Task

@@ -90,7 +90,7 @@ class RunFolder:
             with storage(file):
                 content = file.read_bytes()
             digest = hashlib.sha256(content).hexdigest()
-            place = _code_place(file, base.resolve(), digest)
+            place = code_place(file, base)
             make_folder((self.path / "code" / place).parent)
             with replacing(self.path / "code" / place) as temp:
                 temp.write_bytes(content)
@@ -100,9 +100,7 @@ class RunFolder:
 
     def record_versions(self, *, seed: int, argv: Sequence[str]) -> None:
         """Keeps versions, machine, seed and command line; neither the host's nor the user's name."""
-        write_json(
-            self.path / "versions.json", _versions() | {"seed": seed, "argv": [_nameless(word) for word in argv]}
-        )
+        write_json(self.path / "versions.json", versions() | {"seed": seed, "argv": [nameless(word) for word in argv]})
 
     def write_status(self, state: str, step: int, **details: Any) -> None:
         """Replaces status.json: `state` (running, done, interrupted, failed), step, pid, and now as the heartbeat."""
@@ -184,19 +182,29 @@ def _point_latest(parent: Path, name: str) -> None:
                 raise
 
 
-def _code_place(file: Path, base: Path, digest: str) -> Path:
+def code_place(file: Path, base: Path) -> Path:
+    """Where a file of code is kept below `code/`, the workflow's folder being `base`; files that lie side by side stay
+    so, since they may import each other."""
+    file, base, home = file.resolve(), base.resolve(), Path.home().resolve()
     if file.is_relative_to(base):
         return file.relative_to(base)
-    return Path("elsewhere") / digest[:8] / file.name
+    if file.is_relative_to(home) and not base.is_relative_to(home):
+        return Path("elsewhere", "home") / file.relative_to(home)
+    parts = Path(os.path.relpath(file, base)).parts
+    num_up = parts.count(os.pardir)
+    return Path("elsewhere", f"up{num_up}", *parts[num_up:])
 
 
-def _versions() -> dict[str, Any]:
+def versions() -> dict[str, Any]:
+    """Of everything that numbers may depend on: Python, packages, processor, threads, GPUs."""
     return {
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in RECORDED_PACKAGES},
         "system": platform.system(),
         "machine": platform.machine(),
+        "cpu": _cpu_model(),
         "num_cpus": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "num_threads": torch.get_num_threads(),
         "devices": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
     }
@@ -209,5 +217,16 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _nameless(word: str) -> str:
+def _cpu_model() -> str:
+    """As the system names it; the architecture where it does not."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def nameless(word: str) -> str:
+    """`word` with the user's home folder as `~`."""
     return word.replace(str(Path.home()), "~")

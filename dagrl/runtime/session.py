@@ -21,6 +21,7 @@ from dagrl.environments.runner import EnvRunner
 from dagrl.errors import DataError, StorageError
 from dagrl.nodes import build_learn_nodes
 from dagrl.nodes.transcript import PROMPT, Scribe
+from dagrl.runtime import manifest
 from dagrl.runtime.console import Console
 from dagrl.runtime.executor import Executor
 from dagrl.runtime.player import Player
@@ -33,7 +34,6 @@ from dagrl.runtime.trainer import Trainer, TrainingReport
 from dagrl.types import Task
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import NodeKind
-from dagrl.workflow.plugins import resolve_path
 from dagrl.workflow.sections import UpdateSpec
 
 FINISHED, INTERRUPTED, FAILED = "done", "interrupted", "failed"
@@ -59,10 +59,14 @@ def run_workflow(
                 report = asyncio.run(trainer.run())
     except BaseException:
         first = 0 if point is None else point.step
+        num_steps = first if trainer is None else trainer.num_steps
         with suppress(StorageError):  # of a full disk; what ended the run is what must be told
-            folder.write_status(FAILED, first if trainer is None else trainer.num_steps)
+            folder.write_status(FAILED, num_steps)
+            manifest.end_session(folder, FAILED, num_steps)
         raise
-    folder.write_status(FINISHED if report.stopped_by is None else INTERRUPTED, report.num_steps)
+    state = FINISHED if report.stopped_by is None else INTERRUPTED
+    folder.write_status(state, report.num_steps)
+    manifest.end_session(folder, state, report.num_steps)
     return report
 
 
@@ -102,6 +106,7 @@ def _build(
         if total_steps is None:
             total_steps = loader.steps_for(config.trainer.total_epochs)
         pool = build_pool(workflow, total_optimizer_steps=optimizer_steps(workflow, total_steps), progress=progress)
+        manifest.begin_session(workflow, folder, 0 if point is None else point.step, progress)
     console.note(f"the models take {pool.memory_bytes() / 1e6:,.0f} MB")
     recorder = Recorder(workflow, folder, pool, console)
     stack.callback(recorder.close)
@@ -163,19 +168,6 @@ def optimizer_steps(workflow: Workflow, total_steps: int) -> dict[str, int]:
         num_trained = sum(workflow.trains(node, step) for step in range(total_steps))
         counts[model] = num_trained * spec.ppo_epochs * math.ceil(batch / size)
     return counts
-
-
-def code_files(workflow: Workflow) -> list[Path]:
-    """The files of the user's code that the workflow names."""
-    base = workflow.path.parent
-    refs: list[str] = [workflow.spec.config.model.recipe or ""]
-    refs += [group.model.recipe or "" for group in workflow.groups]
-    for node in workflow.nodes:
-        options = node.options
-        refs += [options.process_path or "", options.when or "", node.executable_ref or "", *options.env_path]
-        refs += [node.algorithm.adv_estimator, node.algorithm.policy_loss]
-    files = {ref.rpartition(":")[0] if ":" in ref else ref for ref in refs}
-    return [resolve_path(file, base) for file in sorted(files) if file.endswith(".py")]
 
 
 def _within(tasks: Sequence[Task], workflow: Workflow, console: Console, progress: Progress) -> list[Task]:

@@ -13,15 +13,22 @@ from dagrl.workflow.groups import AgentGroup
 
 def step_metrics(groups: Sequence[AgentGroup], experience: Experience, played: PlayResult) -> Metrics:
     """Numbers under `trajectory/…` and `agent_<name>/…`; faults are counted by kind."""
-    metrics = dict(played.metrics) | _of_trajectories(experience, len(played.failed))
+    metrics = dict(played.metrics) | trajectory_metrics(experience, len(played.failed))
     for kind, count in sorted(Counter(failed.kind for failed in played.failed).items()):
         metrics[f"trajectory/failed/{kind}"] = float(count)
+    return metrics | agent_metrics(groups, experience)
+
+
+def agent_metrics(groups: Sequence[AgentGroup], experience: Experience) -> Metrics:
+    """Numbers under `agent_<name>/…`."""
+    metrics: Metrics = {}
     for group in groups:
         metrics |= _of_agent(group, experience)
     return metrics
 
 
-def _of_trajectories(experience: Experience, num_failed: int) -> Metrics:
+def trajectory_metrics(experience: Experience, num_failed: int) -> Metrics:
+    """Numbers under `trajectory/…`."""
     trajectories = experience.trajectories
     count = len(trajectories)
     metrics = {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +23,7 @@ Decode = Callable[[int, Sequence[int]], str]
 """(agent group, token ids) -> text."""
 
 _TEXT_COLUMNS = ("task_id", "node", "agent", "prompt", "response", "observation", "stop_reason", "finish_reason",
-                 "ground_truth", "data_source")  # fmt: skip
+                 "ground_truth", "data_source", "observations")  # fmt: skip
 """Columns whose values repeat; the others are not worth a dictionary."""
 
 
@@ -30,7 +32,8 @@ class TrajectoryLog:
 
     A row is one turn, in time order; lists hold a value per response token and are null where no node wrote that
     column for the turn (`rollout_logprobs`, `old_logprobs`, `ref_logprobs`, `values`, `rewards`, `advantages`,
-    `returns`). `ground_truth` and `reward_parts` are JSON. How long turns took stands in `step_000040.timings.parquet`.
+    `returns`). `ground_truth` and `reward_parts` are JSON. `observations` is all that the environments answered to a
+    round, as JSON, at its last turn. How long turns took stands in `step_000040.timings.parquet`.
     """
 
     def __init__(self, folder: Path, *, agent_names: Sequence[str], decode: Decode) -> None:
@@ -87,12 +90,15 @@ def _table(step: int, experience: Experience, agent_names: Sequence[str], decode
         "prompt": _texts([decode(turn.agent_group, turn.prompt_ids) for turn in turns]),
         "response": _texts([turn.response_text for turn in turns]),
         "observation": _texts([_observation(owner, turn) for owner, turn in zip(owners, turns, strict=True)]),
+        "observations": _texts([told for trajectory in experience.trajectories for told in _answers(trajectory)]),
         **{str(column): _column(experience, column) for column in Column},
         "reward": pa.array([turn.reward for turn in turns], pa.float32()),
         "reward_parts": _texts([json.dumps(turn.reward_parts) for turn in turns]),
         "finish_reason": _texts([turn.finish_reason for turn in turns]),
         "temperature": pa.array([turn.temperature for turn in turns], pa.float32()),
         "policy_version": _ints(table.policy_version),
+        "is_trained": pa.array(table.is_trained.numpy()),
+        "last_value": pa.array(table.last_value.numpy()),
     }
     return pa.table(columns)
 
@@ -115,6 +121,18 @@ def _observation(owner: Trajectory, turn: Turn) -> str | None:
     said = [one.texts[turn.agent_group] for one in owner.observations
             if one.round == turn.round and turn.agent_group in one.texts]  # fmt: skip
     return "\n".join(said) if said else None
+
+
+def _answers(trajectory: Trajectory) -> list[str | None]:
+    """For each turn all answers to its round where it is the round's last, so that a replay has them; else None."""
+    told: dict[int, list[dict[str, Any]]] = {}
+    for one in trajectory.observations:
+        told.setdefault(one.round, []).append({**asdict(one), "seconds": 0.0})  # clocks stand in a file of their own
+    last_of_round = {turn.round: at for at, turn in enumerate(trajectory.turns)}
+    return [
+        json.dumps(told[turn.round]) if turn.round in told and last_of_round[turn.round] == at else None
+        for at, turn in enumerate(trajectory.turns)
+    ]
 
 
 def _column(experience: Experience, column: Column) -> pa.Array:

@@ -33,7 +33,7 @@ def test_every_shipped_workflow_is_tried_here():
     assert {path.name for path in WORKFLOWS.glob("*.yaml")} == set(DTYPES)
 
 
-@pytest.mark.slow
+@pytest.mark.resilience
 @pytest.mark.parametrize("name", DTYPES)
 def test_no_breach_and_no_drift(name, tmp_path, tmp_path_factory):
     with one_process(tmp_path_factory.getbasetemp() / "models"):

@@ -1,0 +1,86 @@
+"""The user's code that a workflow uses: the files that it names, and what these import beside them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dagrl.workflow.graph import Workflow
+from dagrl.workflow.plugins import resolve_path
+
+CODE_KEYS = ("process_path", "env_path", "executable_ref", "when", "recipe", "adv_estimator", "policy_loss")
+"""Keys of a workflow whose texts may name files of code."""
+
+
+def code_files(workflow: Workflow) -> list[Path]:
+    """Every file of the user's code, named or imported, each once and in order."""
+    found: dict[Path, None] = {}
+    waiting = [path.resolve() for path in named_files(workflow).values()]
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found[file] = None
+            waiting += imported_beside(file)
+    return sorted(found)
+
+
+def named_files(workflow: Workflow) -> dict[str, Path]:
+    """The files that the resolved workflow names, by the text that names them."""
+    names: dict[str, Path] = {}
+
+    def take(reference: str) -> str:
+        file = _file_of(reference)
+        if file.endswith(".py"):
+            names[file] = resolve_path(file, workflow.path.parent)
+        return reference
+
+    with_references(workflow.resolved, CODE_KEYS, take)
+    return dict(sorted(names.items()))
+
+
+def with_references(value: Any, keys: tuple[str, ...], change: Callable[[str], str], key: str = "") -> Any:
+    """A copy of a resolved workflow with `change` made to every text under one of `keys`; not in what is handed to
+    user code as it stands."""
+    if isinstance(value, Mapping):
+        return {
+            name: part
+            if str(name).endswith("_kwargs")
+            else with_references(part, keys, change, str(name).rpartition(".")[2])
+            for name, part in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [with_references(part, keys, change, key) for part in value]
+    return change(value) if key in keys and isinstance(value, str) else value
+
+
+def renamed(reference: str, places: Mapping[str, str]) -> str:
+    """`file.py:Name` with the file that `places` gives for it."""
+    file = _file_of(reference)
+    return places[file] + reference[len(file) :] if file in places else reference
+
+
+def imported_beside(file: Path) -> Iterator[Path]:
+    """The modules and packages in the folder of `file` that it imports, anywhere in it."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            first = file.parent / name.partition(".")[0]
+            if first.with_suffix(".py").is_file():
+                yield first.with_suffix(".py")
+            elif (first / "__init__.py").is_file():
+                yield from first.rglob("*.py")
+
+
+def _file_of(reference: str) -> str:
+    return reference.rpartition(":")[0] if ":" in reference else reference
