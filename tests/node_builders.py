@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dagrl.types import SamplingParams
+from dagrl.workflow.algorithm_section import AlgorithmSpec
 from dagrl.workflow.kinds import Node, NodeKind
-from dagrl.workflow.sections import ActorSpec, AlgorithmSpec, CriticSpec
+from dagrl.workflow.sections import ActorSpec, CriticSpec
 from dagrl.workflow.spec import AgentOptions
 
 

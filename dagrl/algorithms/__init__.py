@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dagrl.algorithms.aggregate import LOSS_AGG_MODES, action_weights, token_weights
 from dagrl.algorithms.gae import Links, gae, marft_gae
+from dagrl.algorithms.group_relative import RELATIVE_ESTIMATORS, RelativeFunction, ScoredRows, numbered, signal
 from dagrl.algorithms.importance import sequential_factor
 from dagrl.algorithms.kl import KL_ALIASES, KL_KINDS, AdaptiveKL, FixedKL, KLController, kl_estimate
 from dagrl.algorithms.layout import TurnLayout
@@ -25,8 +26,12 @@ from dagrl.algorithms.policy_loss import (
     action_ppo_loss,
     ppo_loss,
 )
+from dagrl.algorithms.reinforce import reinforce_plus_plus
+from dagrl.algorithms.role_baseline import RoleBaselines
+from dagrl.algorithms.rollout_correction import ROLLOUT_CORRECTIONS, correction_weights
 from dagrl.algorithms.scan import reverse_linear_scan
 from dagrl.algorithms.segments import last_token_of_turn, mean_per_turn, sum_per_turn, token_to_turn
+from dagrl.algorithms.token_losses import cispo_loss, cpgd_loss, gspo_loss, sapo_loss
 from dagrl.algorithms.value_loss import ValueLoss, value_loss
 
 
@@ -62,29 +67,37 @@ class Estimator:
 
 
 PolicyLossFunction = Callable[[Tensor, Tensor, Tensor, Clip], PolicyLoss]
-ActionPolicyLossFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Clip, str], PolicyLoss]
+SequenceLossFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Clip], PolicyLoss]
 
 ESTIMATORS: Mapping[str, Estimator] = {
     "gae_marft": Estimator(fn=marft_gae, needs_critic=True, is_chained=True),
     "gae": Estimator(fn=gae, needs_critic=True, is_chained=False),
+    "reinforce_plus_plus": Estimator(fn=reinforce_plus_plus, needs_critic=False, is_chained=False),
 }
+"""Those that go along the stream token by token; `RELATIVE_ESTIMATORS` compare rows, and so does `spiral`."""
 
-POLICY_LOSSES: Mapping[str, PolicyLossFunction] = {"ppo": ppo_loss}
+POLICY_LOSSES: Mapping[str, PolicyLossFunction] = {
+    "ppo": ppo_loss,
+    "cispo": cispo_loss,
+    "cpgd": cpgd_loss,
+    "sapo": sapo_loss,
+}
 """Losses with a ratio for each token."""
 
-ACTION_POLICY_LOSSES: Mapping[str, ActionPolicyLossFunction] = {"ppo": action_ppo_loss}
+SEQUENCE_LOSSES: Mapping[str, SequenceLossFunction] = {"gspo": gspo_loss}
 """Losses with a ratio for each response."""
 
 __all__ = [
     "ACTION_NORMALISATIONS",
-    "ACTION_POLICY_LOSSES",
     "ADV_NORMS",
     "ESTIMATORS",
     "KL_ALIASES",
     "KL_KINDS",
     "LOSS_AGG_MODES",
     "POLICY_LOSSES",
-    "ActionPolicyLossFunction",
+    "RELATIVE_ESTIMATORS",
+    "ROLLOUT_CORRECTIONS",
+    "SEQUENCE_LOSSES",
     "AdaptiveKL",
     "AdvantageFunction",
     "Clip",
@@ -94,20 +107,32 @@ __all__ = [
     "Links",
     "PolicyLoss",
     "PolicyLossFunction",
+    "RelativeFunction",
+    "RoleBaselines",
+    "ScoredRows",
+    "SequenceLossFunction",
     "TurnLayout",
     "ValueLoss",
     "action_ppo_loss",
     "action_weights",
+    "cispo_loss",
+    "correction_weights",
+    "cpgd_loss",
     "explained_variance",
     "gae",
+    "gspo_loss",
     "kl_estimate",
     "last_token_of_turn",
     "marft_gae",
     "mean_per_turn",
     "normalise_advantages",
+    "numbered",
     "ppo_loss",
+    "reinforce_plus_plus",
     "reverse_linear_scan",
+    "sapo_loss",
     "sequential_factor",
+    "signal",
     "sum_per_turn",
     "token_to_turn",
     "token_weights",

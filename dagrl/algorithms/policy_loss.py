@@ -55,7 +55,7 @@ def ppo_loss(logprobs_T: Tensor, old_logprobs_T: Tensor, advantages_T: Tensor, c
     """
     log_ratio_T = logprobs_T - old_logprobs_T
     loss_T = _clipped_surrogate(log_ratio_T, advantages_T, clip)
-    return PolicyLoss(loss_T=loss_T, metrics=_metrics(log_ratio_T.detach(), advantages_T, clip))
+    return PolicyLoss(loss_T=loss_T, metrics=ratio_metrics(log_ratio_T.detach(), advantages_T, clip))
 
 
 def action_ppo_loss(
@@ -85,7 +85,7 @@ def action_ppo_loss(
     last = last_token_of_turn(response_lens_K)
     advantages = advantages_T[last]
     loss_T = torch.zeros_like(logprobs_T).index_put((last,), _clipped_surrogate(log_ratio, advantages, clip))
-    return PolicyLoss(loss_T=loss_T, metrics=_metrics(log_ratio.detach(), advantages, clip))
+    return PolicyLoss(loss_T=loss_T, metrics=ratio_metrics(log_ratio.detach(), advantages, clip))
 
 
 _PER_ACTION: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"sum": sum_per_turn, "mean": mean_per_turn}
@@ -95,7 +95,7 @@ ACTION_NORMALISATIONS = (*_PER_ACTION, "none")
 
 
 def _clipped_surrogate(log_ratio: Tensor, advantages: Tensor, clip: Clip) -> Tensor:
-    ratio = _ratio(log_ratio)
+    ratio = bounded_ratio(log_ratio)
     clipped_ratio = ratio.clamp(1.0 - clip.low, 1.0 + clip.high)
     loss = torch.maximum(-advantages * ratio, -advantages * clipped_ratio)
     if clip.dual is None:
@@ -103,8 +103,9 @@ def _clipped_surrogate(log_ratio: Tensor, advantages: Tensor, clip: Clip) -> Ten
     return torch.where(advantages < 0, torch.minimum(loss, -clip.dual * advantages), loss)
 
 
-def _metrics(log_ratio: Tensor, advantages: Tensor, clip: Clip) -> dict[str, Tensor]:
-    ratio = _ratio(log_ratio)
+def ratio_metrics(log_ratio: Tensor, advantages: Tensor, clip: Clip) -> dict[str, Tensor]:
+    """The metrics of `PolicyLoss` from detached log-ratios, `[R]`, and their advantages."""
+    ratio = bounded_ratio(log_ratio)
     is_negative = advantages < 0
     is_dual = torch.zeros_like(is_negative) if clip.dual is None else is_negative & (ratio > clip.dual)
     zeros = torch.zeros_like(log_ratio)
@@ -120,5 +121,6 @@ def _metrics(log_ratio: Tensor, advantages: Tensor, clip: Clip) -> dict[str, Ten
     return {name: values.double().sum() for name, values in sums.items()}
 
 
-def _ratio(log_ratio: Tensor) -> Tensor:
+def bounded_ratio(log_ratio: Tensor) -> Tensor:
+    """`exp`, with log-ratios beyond 20 counting as 20, without gradient there."""
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()

@@ -9,22 +9,26 @@ from typing import Any
 
 from dagrl.algorithms import (
     ESTIMATORS,
-    POLICY_LOSSES,
+    RELATIVE_ESTIMATORS,
     AdaptiveKL,
     FixedKL,
     KLController,
 )
 from dagrl.backends.base import Models
-from dagrl.nodes.advantages import AdvantagesNode
+from dagrl.nodes.advantages import Advantages, AdvantagesNode
 from dagrl.nodes.base import LearnNode
 from dagrl.nodes.compute import ComputeNode
 from dagrl.nodes.logprobs import LogprobsNode
+from dagrl.nodes.objectives import PolicyObjective, objective_of
 from dagrl.nodes.own_functions import own_estimator, own_policy_loss
 from dagrl.nodes.reward import RewardNode
+from dagrl.nodes.row_advantages import AgainstGroup, AgainstRole, RowAdvantages
+from dagrl.nodes.stream_advantages import StreamAdvantages
 from dagrl.nodes.train_actor import TrainActorNode
 from dagrl.nodes.train_critic import TrainCriticNode
 from dagrl.nodes.values import ValuesNode
 from dagrl.workflow import plugins
+from dagrl.workflow.algorithm_section import POLICY_LOSSES
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import Column, Node, NodeKind
 
@@ -74,12 +78,21 @@ def _values(node: Node, parts: Parts) -> LearnNode:
 
 
 def _advantages(node: Node, parts: Parts) -> LearnNode:
-    name = node.algorithm.adv_estimator
-    is_built_in = name in ESTIMATORS
-    estimator = ESTIMATORS[name].fn if is_built_in else own_estimator(plugins.load(name, parts.base), name)
     control = node.algorithm.kl_ctrl
     controller = _controller(control.type, control.kl_coef, control.target_kl, control.horizon)
-    return AdvantagesNode(node, estimator, controller)
+    return AdvantagesNode(node, _estimator(node, parts), controller)
+
+
+def _estimator(node: Node, parts: Parts) -> Advantages:
+    name = node.algorithm.adv_estimator
+    if name in RELATIVE_ESTIMATORS:
+        return RowAdvantages(node, AgainstGroup(RELATIVE_ESTIMATORS[name]))
+    if name == "spiral":
+        return RowAdvantages(node, AgainstRole())
+    is_built_in = name in ESTIMATORS
+    return StreamAdvantages(
+        node, ESTIMATORS[name].fn if is_built_in else own_estimator(plugins.load(name, parts.base), name)
+    )
 
 
 def _train_critic(node: Node, parts: Parts) -> LearnNode:
@@ -87,19 +100,22 @@ def _train_critic(node: Node, parts: Parts) -> LearnNode:
 
 
 def _train_actor(node: Node, parts: Parts) -> LearnNode:
-    name = node.algorithm.policy_loss
-    is_built_in = name in POLICY_LOSSES
-    loss = POLICY_LOSSES[name] if is_built_in else own_policy_loss(plugins.load(name, parts.base), name)
     horizon = node.algorithm.loss_horizon
     actor = node.actor
     return TrainActorNode(
         node,
         parts.models.policy(node.agent_group),
-        policy_loss=loss,
+        policy_loss=_policy_loss(node, parts),
         kl_controller=_controller(actor.kl_loss_ctrl, actor.kl_loss_coef, actor.kl_loss_target, actor.kl_loss_horizon),
         loss_horizon=node.sampling.max_tokens if horizon is None else horizon,
         seed=parts.seed,
     )
+
+
+def _policy_loss(node: Node, parts: Parts) -> PolicyObjective:
+    name = node.algorithm.policy_loss
+    is_built_in = name in POLICY_LOSSES
+    return objective_of(node.algorithm, None if is_built_in else own_policy_loss(plugins.load(name, parts.base), name))
 
 
 def _compute(node: Node, parts: Parts) -> LearnNode:

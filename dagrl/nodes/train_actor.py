@@ -11,9 +11,7 @@ from torch import Tensor
 from dagrl.algorithms import (
     Clip,
     KLController,
-    PolicyLossFunction,
-    action_ppo_loss,
-    action_weights,
+    correction_weights,
     kl_estimate,
     sequential_factor,
     token_to_turn,
@@ -21,6 +19,7 @@ from dagrl.algorithms import (
 )
 from dagrl.backends.base import MicroBatch, PolicyModel, UpdateStats
 from dagrl.experience import Experience
+from dagrl.nodes.objectives import PolicyObjective
 from dagrl.nodes.stream import Sums, layout_of, minibatch_seed, minibatches
 from dagrl.nodes.train_critic import update_metrics
 from dagrl.types import Metrics
@@ -35,7 +34,7 @@ class TrainActorNode:
         node: Node,
         policy: PolicyModel,
         *,
-        policy_loss: PolicyLossFunction,
+        policy_loss: PolicyObjective,
         kl_controller: KLController,
         loss_horizon: int,
         seed: int,
@@ -90,8 +89,9 @@ class TrainActorNode:
             "advantages": experience.read(Column.ADVANTAGES, turns) * importance[turns][token_to_turn(lens)],
             "weights": token_weights(self.node.algorithm.loss_agg_mode, lens, horizon=self._loss_horizon),
         }
-        if self._is_per_action:
-            columns["action_weights"] = action_weights(lens)
+        columns["policy_weights"] = self._policy_loss.weights(lens, columns["weights"])
+        if self.node.actor.rollout_correction != "none":
+            columns["policy_weights"] = columns["policy_weights"] * self._correction(experience, turns, lens, sums)
         if self.node.actor.use_kl_loss:
             columns["ref"] = experience.read(Column.REF_LOGPROBS, turns)
 
@@ -105,13 +105,8 @@ class TrainActorNode:
     def _loss(self, logprobs: Tensor, entropy: Tensor, own: Mapping[str, Tensor], lens: Tensor, sums: Sums) -> Tensor:
         """This micro-batch's share of policy loss - entropy bonus + KL loss; `own` holds its tokens' columns."""
         spec = self.node.actor
-        if self._is_per_action:
-            normalisation = self.node.algorithm.action_logprob
-            policy = action_ppo_loss(logprobs, own["old"], own["advantages"], lens, self._clip, normalisation)
-            total = (own["action_weights"] * policy.loss_T).sum()
-        else:
-            policy = self._policy_loss(logprobs, own["old"], own["advantages"], self._clip)
-            total = (own["weights"] * policy.loss_T).sum()
+        policy = self._policy_loss.of(logprobs, own["old"], own["advantages"], lens, self._clip)
+        total = (own["policy_weights"] * policy.loss_T).sum()
         sums.add({"policy_loss": total.detach(), "sum_entropy": entropy.detach().sum(), "tokens": len(logprobs)})
         sums.add(policy.metrics)
         if spec.entropy_coeff != 0.0:
@@ -121,6 +116,18 @@ class TrainActorNode:
             sums.add({"sum_kl_loss": kl.detach().sum()})
             total = total + self._kl.coef * (own["weights"] * kl).sum()
         return total
+
+    def _correction(self, experience: Experience, turns: Tensor, lens: Tensor, sums: Sums) -> Tensor:
+        """[M] weight of each token's policy loss for the sampler's having been another policy."""
+        spec = self.node.actor
+        old = experience.read(Column.OLD_LOGPROBS, turns)
+        rollout = experience.read(Column.ROLLOUT_LOGPROBS, turns)
+        gap = self._policy_loss.gap(old - rollout, lens)
+        weights = correction_weights(spec.rollout_correction, gap, torch.zeros_like(gap), spec.rollout_correction_cap)
+        sums.add(
+            {"sum_correction": weights.sum(), "num_corrected": (weights != gap.exp()).sum(), "corrections": len(gap)}
+        )
+        return weights
 
     def _importance(self, experience: Experience) -> Tensor:
         """[K] factor on the advantages: HAPPO's where other agents were updated before in this step, else 1."""
@@ -141,11 +148,6 @@ class TrainActorNode:
         return ones
 
     @property
-    def _is_per_action(self) -> bool:
-        algorithm = self.node.algorithm
-        return algorithm.action_level and algorithm.action_logprob != "none"
-
-    @property
     def _clip(self) -> Clip:
         spec = self.node.actor
         low = spec.clip_ratio if spec.clip_ratio_low is None else spec.clip_ratio_low
@@ -164,6 +166,9 @@ class TrainActorNode:
             "early_stop": float(early_stop),
             **update_metrics(stats),
         }
+        if self.node.actor.rollout_correction != "none":
+            metrics["rollout_weight_mean"] = sums.ratio("sum_correction", "corrections")
+            metrics["rollout_weight_bounded"] = sums.ratio("num_corrected", "corrections")
         if self.node.actor.use_kl_loss:
             metrics["kl_loss"] = sums.ratio("sum_kl_loss", "tokens")
             metrics["kl_loss_coef"] = self._kl.coef

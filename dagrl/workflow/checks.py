@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dagrl.errors import Finding
-from dagrl.workflow import checks_files, checks_graph, checks_learning, checks_options, checks_plugins, checks_settings
+from dagrl.workflow import (
+    checks_estimators,
+    checks_files,
+    checks_graph,
+    checks_learning,
+    checks_options,
+    checks_plugins,
+    checks_settings,
+)
 from dagrl.workflow.facts import Facts
 from dagrl.workflow.outline import Outline
 
@@ -56,7 +64,13 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
     checks_learning.one_reward_node,
     checks_learning.critics_are_trained,
     checks_learning.update_order,
-    checks_learning.own_losses_work_on_tokens,
+    checks_estimators.losses_fit_their_level,
+    checks_estimators.sequences_have_one_advantage,
+    checks_estimators.corrections_have_two_policies,
+    checks_estimators.groups_have_members,
+    checks_estimators.turns_are_compared_as_turns,
+    checks_estimators.grouping_has_effect,
+    checks_estimators.known_traps,
     checks_learning.budgets,
     checks_learning.kl_options_have_effect,
     checks_learning.options_have_effect,

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagrl.errors import Finding
+from dagrl.workflow.algorithm_section import ADV_ESTIMATORS, POLICY_LOSSES
 from dagrl.workflow.facts import Facts
 from dagrl.workflow.groups import AgentGroup
 from dagrl.workflow.kinds import Node, NodeKind, is_chained
 from dagrl.workflow.nearest import did_you_mean
 from dagrl.workflow.outline import Outline, kind
 from dagrl.workflow.plugins import is_reference
-from dagrl.workflow.sections import ADV_ESTIMATORS, POLICY_LOSSES
 from dagrl.workflow.tree import Path
 
-PLANNED_ESTIMATORS = ("grpo", "rloo", "reinforce_plus_plus", "remax", "opo")
+PLANNED_ESTIMATORS = ("remax",)
 """Estimators of the contract that are not built yet."""
-PLANNED_LOSSES = ("m2po", "gspo", "cispo", "cpgd")
+PLANNED_LOSSES = ("m2po",)
 """Policy losses of the contract that are not built yet."""
 _NAMED = (("adv_estimator", ADV_ESTIMATORS, PLANNED_ESTIMATORS), ("policy_loss", POLICY_LOSSES, PLANNED_LOSSES))
 
@@ -161,19 +161,6 @@ def _one_old_policy(facts: Facts) -> list[Finding]:
     message = f"update_order sequential needs one old_logprobs for all; '{odd.node_id}' has {odd.actor.old_logprobs}"
     place: Path = ("nodes", odd.node_id, "config", "actor", "old_logprobs")
     return [facts.outline.fault("E406", message, place, hint="set config.actor.old_logprobs")]
-
-
-def own_losses_work_on_tokens(facts: Facts) -> list[Finding]:
-    findings = []
-    for node in facts.of_kind(NodeKind.TRAIN_ACTOR):
-        algorithm = node.algorithm
-        if not is_reference(algorithm.policy_loss) or not algorithm.action_level or algorithm.action_logprob == "none":
-            continue
-        message = f"action_logprob {algorithm.action_logprob} has a ratio per response; policy_loss "
-        message += f"'{algorithm.policy_loss}' is given one per token"
-        place: Path = ("config", "algorithm", "action_logprob")
-        findings.append(facts.outline.fault("E406", message, place, hint="set action_logprob: none"))
-    return findings
 
 
 def budgets(facts: Facts) -> list[Finding]:

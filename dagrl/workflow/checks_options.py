@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping
 
 from dagrl.errors import Finding
+from dagrl.workflow.algorithm_section import AlgorithmSpec
 from dagrl.workflow.facts import Facts
 from dagrl.workflow.groups import trains_in_step
 from dagrl.workflow.kinds import Node, NodeKind
 from dagrl.workflow.layers import given
 from dagrl.workflow.nearest import did_you_mean
 from dagrl.workflow.outline import Outline, kind, role_of
-from dagrl.workflow.sections import AlgorithmSpec, ModelSpec, RolloutSpec
+from dagrl.workflow.sections import ModelSpec, RolloutSpec
 from dagrl.workflow.spec import NodeRole, NodeSpec
 
 _SPEAKING = (NodeKind.ROLLOUT,)

@@ -7,10 +7,10 @@ from typing import Any
 from dagrl.errors import Finding
 from dagrl.workflow.checks_options import SECTION_USERS
 from dagrl.workflow.facts import Facts
+from dagrl.workflow.fields import Spec
 from dagrl.workflow.groups import AgentGroup
 from dagrl.workflow.kinds import Node, NodeKind
 from dagrl.workflow.layers import given, over
-from dagrl.workflow.sections import Spec
 from dagrl.workflow.spec import AgentGroupSpec
 
 _NEEDS = (

@@ -51,6 +51,7 @@ TITLES: dict[str, str] = {
     "W402": "a critic is never trained",
     "W403": "an option has no effect",
     "W404": "a reward reaches only the last agent",
+    "W405": "a combination that is known to mislead",
     # Found by trying (`dagrl validate --deep`)
     "E501": "an environment fails when it is tried",
     "E502": "data cannot be read",

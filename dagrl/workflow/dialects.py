@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dagrl.errors import Finding
-from dagrl.workflow.sections import CHAINED_ESTIMATORS, ConfigSpec
+from dagrl.workflow.algorithm_section import CHAINED_ESTIMATORS
+from dagrl.workflow.sections import ConfigSpec
 from dagrl.workflow.spec import NodeRole, NodeType
 from dagrl.workflow.tree import (
     Item,

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from dagrl.workflow import sections
+from dagrl.workflow.fields import as_list
 from dagrl.workflow.spec import NodeRole, NodeType, WorkflowSpec
 
 SCHEMA_FILE = Path(__file__).with_name("workflow.schema.json")
@@ -33,7 +33,7 @@ class _Generator(GenerateJsonSchema):
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
         inner = super().function_before_schema(schema)
-        is_paths = schema["function"]["function"] is sections._as_list
+        is_paths = schema["function"]["function"] is as_list
         return {"anyOf": [{"type": "string"}, inner]} if is_paths else inner
 
 

@@ -8,14 +8,14 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from dagrl.types import SamplingParams
-from dagrl.workflow.sections import (
+from dagrl.workflow.algorithm_section import (
     ADV_ESTIMATORS,
     CHAINED_ESTIMATORS,
     ESTIMATORS_WITH_CRITIC,
-    ActorSpec,
+    WHITENED_ESTIMATORS,
     AlgorithmSpec,
-    CriticSpec,
 )
+from dagrl.workflow.sections import ActorSpec, CriticSpec
 from dagrl.workflow.spec import AgentOptions, NodeRole, NodeType
 
 
@@ -220,6 +220,14 @@ def reward_mode_of(algorithm: AlgorithmSpec) -> Literal["chained", "team", "per_
     if algorithm.reward_mode is not None:
         return algorithm.reward_mode
     return "chained" if is_chained(algorithm) else "team"
+
+
+def norm_adv_of(algorithm: AlgorithmSpec) -> Literal["none", "batch", "agent"]:
+    """`algorithm.norm_adv`, or its default by the estimator."""
+    if algorithm.norm_adv is not None:
+        return algorithm.norm_adv
+    is_raw = algorithm.adv_estimator in ADV_ESTIMATORS and algorithm.adv_estimator not in WHITENED_ESTIMATORS
+    return "none" if is_raw else "batch"
 
 
 RewardPlacement = Literal["chained", "team", "per_agent", "per_agent_chained"]

@@ -6,16 +6,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from dagrl.types import SamplingParams
-from dagrl.workflow.sections import (
-    ActorSpec,
-    AlgorithmSpec,
-    CriticSpec,
-    ModelSpec,
-    RolloutSpec,
-    SamplingOverride,
-    SamplingSpec,
-    Spec,
-)
+from dagrl.workflow.algorithm_section import AlgorithmSpec
+from dagrl.workflow.fields import Spec
+from dagrl.workflow.sections import ActorSpec, CriticSpec, ModelSpec, RolloutSpec, SamplingOverride, SamplingSpec
 
 S = TypeVar("S", bound=Spec)
 

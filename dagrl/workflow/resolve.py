@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dagrl.errors import Finding
+from dagrl.workflow.algorithm_section import CHAINED_ESTIMATORS, AlgorithmSpec
 from dagrl.workflow.groups import AgentGroup
 from dagrl.workflow.kinds import Column, Node, NodeKind, contract, is_chained
 from dagrl.workflow.layers import NodeConfigSpec, given, over, over_model, params_of, sampling_of, val_sampling_of
 from dagrl.workflow.outline import Outline, kind
 from dagrl.workflow.schema import validate
-from dagrl.workflow.sections import CHAINED_ESTIMATORS, AlgorithmSpec, ModelSpec, SamplingSpec
+from dagrl.workflow.sections import ModelSpec, SamplingSpec
 from dagrl.workflow.spec import AgentGroupSpec, AgentOptions, NodeSpec, WorkflowSpec
 from dagrl.workflow.tree import find
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dagrl.errors import Finding
+from dagrl.workflow.fields import Spec
 from dagrl.workflow.nearest import did_you_mean, nearest
-from dagrl.workflow.sections import Spec
 from dagrl.workflow.spec import NodeSpec, WorkflowSpec
 from dagrl.workflow.tree import Item, Key, Path, child, container, dotted, finding, nearest_item, node_id_of, plain
 

@@ -4,38 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import Field
 
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-BelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-PositiveInt = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
-
-
-def _as_list(value: Any) -> Any:
-    return value if isinstance(value, (list, tuple)) or value is None else [value]
-
-
-Paths = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
-"""One path or a list of them."""
-
-ADV_ESTIMATORS = ("gae_marft", "gae")
-"""Names of `algorithms.ESTIMATORS`, known here so that a file is checked without torch."""
-ESTIMATORS_WITH_CRITIC = ("gae_marft", "gae")
-CHAINED_ESTIMATORS = ("gae_marft",)
-POLICY_LOSSES = ("ppo",)
-LOSS_AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
-KL_KINDS = ("k1", "k2", "k3", "abs")
-
-
-class Spec(BaseModel):
-    """What all parts of a workflow file share: unknown keys are refused, nothing changes after loading."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
-    )
+from dagrl.workflow.algorithm_section import AlgorithmSpec
+from dagrl.workflow.fields import BelowOne, Count, Fraction, NonNegative, Paths, Positive, PositiveInt, Spec
 
 
 class SamplingSpec(Spec):
@@ -216,64 +188,6 @@ class RolloutSpec(Spec):
     """Tokens of finished conversations whose keys and values the embedded engine keeps; 0 turns it off."""
 
 
-class KlCtrlSpec(Spec):
-    """Controller of the KL coefficient of the reward or of the loss."""
-
-    type: Literal["fixed", "adaptive"] = "fixed"
-    """fixed keeps `kl_coef`; adaptive steers the KL to `target_kl` (Ziegler et al. 2019)."""
-    kl_coef: NonNegative = 0.001
-    """What the KL is multiplied with, at first if adaptive."""
-    target_kl: Positive = 0.1
-    """KL that adaptive steers to, in nats per token."""
-    horizon: Positive = 10000.0
-    """How slowly adaptive reacts, in trajectories; tens of steps' worth are usual."""
-
-
-class AlgorithmSpec(Spec):
-    adv_estimator: str = "gae_marft"
-    """gae_marft · gae · `file.py:function`."""
-    gamma: Fraction = 1.0
-    """Discount from round to round."""
-    lam: Fraction = 1.0
-    """λ of GAE from round to round; 1 trusts the rewards alone, 0 the next value alone."""
-    gamma_agent: Fraction = 1.0
-    """Discount from agent to agent within a round."""
-    lam_agent: Fraction = 1.0
-    """λ from agent to agent within a round."""
-    gamma_token: Fraction = 1.0
-    """Discount from token to token within a response."""
-    lam_token: Fraction = 1.0
-    """λ from token to token within a response."""
-    action_level: bool = False
-    """True treats a whole response as one action (MARFT-A)."""
-    action_logprob: Literal["sum", "mean", "none"] = "sum"
-    """Log-prob of an action: sum or mean over its tokens, all actions weigh the same; none: a ratio per token."""
-    reward_mode: Literal["chained", "team", "per_agent"] | None = None
-    """chained: only the last turn carries the team's reward; team: every agent's last turn does; per_agent: each its
-    own. By default `chained` for estimators that chain, `team` for the others."""
-    norm_adv: Literal["none", "batch", "agent"] = "batch"
-    """Advantages to mean 0 and deviation 1 over the trained tokens of the batch, or of each agent; none leaves them."""
-    use_kl_in_reward: bool = False
-    """Takes the KL to the reference off the reward of every token; needs a REFERENCE node."""
-    kl_penalty: Literal["k1", "k2", "k3", "abs"] = "k1"
-    """Estimator of that KL; abs is a distance, not an estimate."""
-    kl_ctrl: KlCtrlSpec = KlCtrlSpec()
-    """The coefficient of that KL."""
-    policy_loss: str = "ppo"
-    """ppo · `file.py:function`."""
-    loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = (
-        "token-mean"
-    )
-    """How the losses of tokens become one number over an optimizer batch; a sequence is one response."""
-    loss_horizon: PositiveInt | None = None
-    """Constant that `seq-mean-token-sum-norm` divides by; `rollout.sampling.max_tokens` if not given."""
-    update_order: Literal["simultaneous", "cycle", "sequential"] | None = None
-    """`cycle` where a node has `train_cycle`, else `simultaneous`; `sequential` updates agent by agent with
-    HAPPO-style importance weights."""
-    sequential_cap: Annotated[float, Field(ge=1.0)] = 10.0
-    """Largest importance weight of `sequential` (and 1 over it the smallest)."""
-
-
 class UpdateSpec(Spec):
     """How one model is updated in a step."""
 
@@ -316,6 +230,11 @@ class ActorSpec(UpdateSpec):
     """Stops the epochs of a step when KL(old, new) passes it; counted as `early_stop`."""
     old_logprobs: Literal["recompute", "rollout"] = "recompute"
     """`rollout` takes the sampler's log-probs and needs no node that recomputes them."""
+    rollout_correction: Literal["none", "tis", "mis", "decoupled"] = "none"
+    """Weighs each token's loss by w = recomputed / sampler's probability: tis at most the cap, mis 0 outside [1 / cap,
+    cap], decoupled w as it is (decoupled PPO)."""
+    rollout_correction_cap: Annotated[float, Field(gt=1.0)] = 2.0
+    """The cap of tis and mis."""
 
 
 class CriticSpec(UpdateSpec):

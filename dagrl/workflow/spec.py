@@ -7,18 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dagrl.workflow.sections import (
-    AdapterSpec,
-    ConfigSpec,
-    Count,
-    CriticSpec,
-    ModelSpec,
-    OptimSpec,
-    Paths,
-    PositiveInt,
-    SamplingOverride,
-    Spec,
-)
+from dagrl.workflow.fields import Count, Paths, PositiveInt, Spec
+from dagrl.workflow.sections import AdapterSpec, ConfigSpec, CriticSpec, ModelSpec, OptimSpec, SamplingOverride
 
 
 class NodeType(StrEnum):

@@ -6,9 +6,10 @@ import torch
 from dagrl.algorithms import AdaptiveKL, FixedKL, gae, marft_gae
 from dagrl.experience import collate
 from dagrl.nodes.advantages import AdvantagesNode
+from dagrl.nodes.stream_advantages import StreamAdvantages
 from dagrl.types import StopReason
+from dagrl.workflow.algorithm_section import AlgorithmSpec
 from dagrl.workflow.kinds import Column, NodeKind
-from dagrl.workflow.sections import AlgorithmSpec
 from tests.node_builders import node
 from tests.stream_builders import trajectory, turn
 
@@ -30,7 +31,7 @@ def filled(trajectories, reward_at_end=1.0, value=0.25):
 def advantages_node(estimator=marft_gae, kl=None, **algorithm):
     spec = AlgorithmSpec(**({"norm_adv": "none"} | algorithm))
     fn = node(NodeKind.ADVANTAGES, groups=(0, 1, 2), algorithm=spec)
-    return AdvantagesNode(fn, estimator, FixedKL(0.0) if kl is None else kl)
+    return AdvantagesNode(fn, StreamAdvantages(fn, estimator), FixedKL(0.0) if kl is None else kl)
 
 
 @pytest.mark.parametrize("num_agents", [1, 2, 3])
@@ -76,7 +77,7 @@ def test_the_adaptive_coefficient_is_part_of_the_nodes_state():
     experience.write(Column.REF_LOGPROBS, torch.arange(1), torch.tensor([-2.0]))
     first = advantages_node(use_kl_in_reward=True, kl=AdaptiveKL(0.1, target=0.01, horizon=10))
     first.run(experience, 0)
-    assert first.state_dict()["coef"] == pytest.approx(0.1 * (1 + 0.2 * 1 / 10))
+    assert first.state_dict()["kl"]["coef"] == pytest.approx(0.1 * (1 + 0.2 * 1 / 10))
     second = advantages_node(use_kl_in_reward=True, kl=AdaptiveKL(0.1, target=0.01, horizon=10))
     second.load_state_dict(first.state_dict())
     assert second.state_dict() == first.state_dict()

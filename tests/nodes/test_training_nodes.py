@@ -8,13 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from dagrl.algorithms import AdaptiveKL, FixedKL, ppo_loss
+from dagrl.algorithms import AdaptiveKL, FixedKL
 from dagrl.backends.base import PolicyModel, ValueModel
 from dagrl.experience import Experience, collate
+from dagrl.nodes.objectives import objective_of
 from dagrl.nodes.train_actor import TrainActorNode
 from dagrl.nodes.train_critic import TrainCriticNode
+from dagrl.workflow.algorithm_section import AlgorithmSpec
 from dagrl.workflow.kinds import Column, NodeKind
-from dagrl.workflow.sections import ActorSpec, AlgorithmSpec, CriticSpec
+from dagrl.workflow.sections import ActorSpec, CriticSpec
 from tests.bigram_models import BigramCritic, BigramPolicy
 from tests.node_builders import node
 from tests.stream_builders import trajectory, turn
@@ -62,7 +64,8 @@ def actor_node(policy, *, groups=(0,), algorithm=None, actor=None, kl=None):
         actor=ActorSpec(**(actor or {})),
     )
     controller = FixedKL(spec.actor.kl_loss_coef) if kl is None else kl
-    return TrainActorNode(spec, policy, policy_loss=ppo_loss, kl_controller=controller, loss_horizon=32, seed=1)
+    loss = objective_of(spec.algorithm)
+    return TrainActorNode(spec, policy, policy_loss=loss, kl_controller=controller, loss_horizon=32, seed=1)
 
 
 def padded(experience: Experience, turns: list[int], column: Column) -> Tensor:

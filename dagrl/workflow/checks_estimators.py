@@ -1,0 +1,132 @@
+"""Checks of estimators and losses together with what they stand on; combinations known to mislead are warned of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dagrl.errors import Finding
+from dagrl.workflow.algorithm_section import RELATIVE_ESTIMATORS, SEQUENCE_LOSSES, STREAM_ESTIMATORS, AlgorithmSpec
+from dagrl.workflow.facts import Facts
+from dagrl.workflow.kinds import Node, NodeKind
+from dagrl.workflow.tree import Path
+
+_ALGORITHM: Path = ("config", "algorithm")
+_WIDE_FOR_SEQUENCES = 0.05
+"""A clip range from here on never clips the mean ratio of a response; GSPO's paper has 3e-4 and 4e-4."""
+_SHORT_HORIZON = 0.5
+"""A reward that is worth less than this at the first token of the longest response is probably no intention."""
+
+
+def losses_fit_their_level(facts: Facts) -> list[Finding]:
+    findings = []
+    for node in facts.of_kind(NodeKind.TRAIN_ACTOR):
+        algorithm = node.algorithm
+        if algorithm.policy_loss == "ppo" or not algorithm.action_level or algorithm.action_logprob == "none":
+            continue
+        if algorithm.policy_loss in SEQUENCE_LOSSES:
+            continue
+        message = f"action_logprob {algorithm.action_logprob} has a ratio per response; policy_loss "
+        message += f"'{algorithm.policy_loss}' is given one per token"
+        place = (*_ALGORITHM, "action_logprob")
+        findings.append(facts.outline.fault("E406", message, place, hint="set action_logprob: none"))
+    return findings
+
+
+def sequences_have_one_advantage(facts: Facts) -> list[Finding]:
+    """A loss with one ratio per response reads one advantage of it."""
+    actors = [node for node in facts.of_kind(NodeKind.TRAIN_ACTOR) if node.algorithm.policy_loss in SEQUENCE_LOSSES]
+    by_token = [node for node in _estimating(facts, STREAM_ESTIMATORS) if not node.algorithm.action_level]
+    if not actors or not by_token:
+        return []
+    algorithm = by_token[0].algorithm
+    message = f"policy_loss {actors[0].algorithm.policy_loss} has one ratio per response, and "
+    message += f"{algorithm.adv_estimator} an advantage for each token: all but the last would be lost"
+    hint = "set action_level: true, or an adv_estimator that compares responses, such as grpo"
+    return [facts.outline.fault("E406", message, (*_ALGORITHM, "policy_loss"), hint=hint)]
+
+
+def corrections_have_two_policies(facts: Facts) -> list[Finding]:
+    for node in facts.of_kind(NodeKind.TRAIN_ACTOR):
+        if node.actor.rollout_correction != "none" and node.actor.old_logprobs == "rollout":
+            message = "rollout_correction compares the sampler's log-probs with recomputed ones, and old_logprobs: "
+            message += "rollout takes the sampler's for both"
+            hint = "set old_logprobs: recompute, with an ACTOR node that has only_forward_compute"
+            return [facts.outline.fault("E406", message, ("config", "actor", "rollout_correction"), hint=hint)]
+    return []
+
+
+def groups_have_members(facts: Facts) -> list[Finding]:
+    if facts.spec.config.rollout.n > 1:
+        return []
+    branches = max((node.options.num_parallel for node in facts.of_kind(NodeKind.ROLLOUT)), default=1)
+    rounds = facts.spec.config.rollout.max_rounds
+    for node in _estimating(facts, RELATIVE_ESTIMATORS):
+        algorithm = node.algorithm
+        by = algorithm.group_by
+        many_turns = algorithm.advantage_level == "turn" and rounds > 1 and "turn" not in by
+        many_agents = len(node.groups) > 1 and not {"agent", "node"} & set(by)
+        if "prompt" not in by or branches > 1 or many_turns or many_agents:
+            continue
+        message = (
+            f"{algorithm.adv_estimator} compares the samples of a prompt, and rollout.n is 1: all advantages are 0"
+        )
+        place: Path = ("config", "rollout", "n")
+        return [facts.outline.fault("E406", message, place, hint="for example rollout.n=8")]
+    return []
+
+
+def turns_are_compared_as_turns(facts: Facts) -> list[Finding]:
+    for node in _estimating(facts, RELATIVE_ESTIMATORS):
+        if "turn" in node.algorithm.group_by and node.algorithm.advantage_level == "trajectory":
+            message = "group_by names turn, and advantage_level trajectory compares whole trajectories"
+            place = (*_ALGORITHM, "group_by")
+            return [facts.outline.fault("E406", message, place, hint="set advantage_level: turn")]
+    return []
+
+
+def grouping_has_effect(facts: Facts) -> list[Finding]:
+    said = facts.spec.config.algorithm.model_fields_set
+    uses = {"group_by": RELATIVE_ESTIMATORS, "advantage_level": (*RELATIVE_ESTIMATORS, "spiral")}
+    findings = []
+    for key, estimators in uses.items():
+        if key in said and not _estimating(facts, estimators):
+            message = f"{key} does nothing: it belongs to {', '.join(estimators)}"
+            findings.append(facts.outline.fault("W403", message, (*_ALGORITHM, key), on_key=True))
+    return findings
+
+
+def known_traps(facts: Facts) -> list[Finding]:
+    return [
+        facts.outline.fault("W405", message, (*_ALGORITHM, key), hint=hint)
+        for node in (*facts.of_kind(NodeKind.ADVANTAGES), *facts.of_kind(NodeKind.TRAIN_ACTOR))
+        for key, message, hint in _traps(node, facts)
+    ]
+
+
+def _traps(node: Node, facts: Facts) -> Iterator[tuple[str, str, str]]:
+    algorithm = node.algorithm
+    if node.kind is NodeKind.TRAIN_ACTOR:
+        high = node.actor.clip_ratio if node.actor.clip_ratio_high is None else node.actor.clip_ratio_high
+        if algorithm.policy_loss in SEQUENCE_LOSSES and high >= _WIDE_FOR_SEQUENCES:
+            message = f"{algorithm.policy_loss} clips the mean ratio of a response, which hardly ever moves by {high:g}"
+            yield "policy_loss", message, "for example actor.clip_ratio_low=3e-4 actor.clip_ratio_high=4e-4"
+        return
+    if algorithm.adv_estimator in RELATIVE_ESTIMATORS:
+        yield from _stopping_trap(algorithm, facts.spec.config.rollout.max_rounds)
+    elif algorithm.adv_estimator in STREAM_ESTIMATORS and not algorithm.action_level:
+        longest = max((one.sampling.max_tokens for one in facts.of_kind(NodeKind.ROLLOUT)), default=1)
+        left = algorithm.gamma_token**longest
+        if left < _SHORT_HORIZON:
+            message = f"gamma_token {algorithm.gamma_token:g} leaves {left:.1%} of a reward {longest} tokens before it"
+            yield "gamma_token", message, "use 1.0 unless short answers are what you want; gamma discounts by round"
+
+
+def _stopping_trap(algorithm: AlgorithmSpec, max_rounds: int) -> Iterator[tuple[str, str, str]]:
+    if "turn" in algorithm.group_by and algorithm.gamma == 0.0 and max_rounds > 1:
+        message = "a turn compared by its own reward with the same turn of other samples says nothing about whether to "
+        message += "go on: where agents end the conversation, that choice is never learned"
+        yield "group_by", message, "leave gamma at 1, so that a turn earns what follows it"
+
+
+def _estimating(facts: Facts, names: tuple[str, ...]) -> list[Node]:
+    return [node for node in facts.of_kind(NodeKind.ADVANTAGES) if node.algorithm.adv_estimator in names]
