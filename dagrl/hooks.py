@@ -126,6 +126,10 @@ class Hooks:
         return self._pre is not None
 
     @property
+    def has_post(self) -> bool:
+        return self._post is not None
+
+    @property
     def takes_inputs(self) -> bool:
         """True if `pre_process` names `inputs`: it puts its context together by itself."""
         return self._pre is not None and self._pre.takes("inputs")
@@ -172,6 +176,10 @@ class Condition:
     def __init__(self, ref: str | None, base: Path, *, timeout_s: float = 60.0) -> None:
         self._caller = _Caller(timeout_s)
         self._hook = None if ref is None else _hook_of(plugins.load(ref, base), ref, {})
+
+    @property
+    def is_always(self) -> bool:
+        return self._hook is None
 
     async def holds(self, scene: HookScene) -> bool:
         if self._hook is None:

@@ -25,6 +25,7 @@ FLOORS = {
     "types": 0,
     "seeds": 0,
     "plain_text": 0,
+    "trace_events": 0,
     "workflow": 1,
     "experience": 2,
     "algorithms": 2,

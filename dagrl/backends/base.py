@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from dagrl.experience import Sequences
+from dagrl.trace_events import Timed
 from dagrl.types import Completion, GenerationRequest, Metrics
 
 
@@ -106,6 +107,15 @@ class Generator(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class TellsPasses(Protocol):
+    """A generator that computes in this process and can say when it does."""
+
+    def tell_passes(self, timed: Timed) -> None:
+        """From now on `timed(Kind.ENGINE, name)` is entered around each pass; the name is that of the weights."""
+        ...
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from dagrl.backends.hf_trainer import HFPolicy
 from dagrl.backends.lane import Lane, Row, check_prompt
 from dagrl.backends.loading import end_token_ids, max_positions
 from dagrl.backends.stopping import Pieces, StopTexts
+from dagrl.trace_events import Kind, Timed, untimed
 from dagrl.types import Completion, GenerationRequest, Metrics
 
 _QUIET_ROUNDS = 16
@@ -74,6 +75,7 @@ class HFGenerator:
             group: _agent(policy, names[group], lanes[weights[group]]) for group, policy in policies.items()
         }
         self._task: asyncio.Task[None] | None = None
+        self._timed: Timed = untimed
         self._settle_s = settle_s
         self._away: dict[int, float] = {}
         """When each wait that is going on began."""
@@ -110,6 +112,9 @@ class HFGenerator:
             await asyncio.wait([self._task])
             self._task = None
 
+    def tell_passes(self, timed: Timed) -> None:
+        self._timed = timed
+
     def begin_batch(self) -> None:
         """Forgets the keys and values of conversations that are over."""
         for lane in self._lanes:
@@ -133,7 +138,8 @@ class HFGenerator:
                 await self._settle()
             has_answered = False
             for lane in self._chosen():
-                has_answered |= lane.step()
+                with self._timed(Kind.ENGINE, lane.name):
+                    has_answered |= lane.step()
             await asyncio.sleep(0)
 
     def _chosen(self) -> list[Lane]:

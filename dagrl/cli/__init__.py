@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ps": ("dagrl.cli.ps:ps", "List runs: state, step, last sign of life."),
     "watch": ("dagrl.cli.watch:watch", "Follow a run live."),
     "show": ("dagrl.cli.show:show", "Show conversations with rewards and advantages by turn."),
+    "trace": ("dagrl.cli.trace:trace", "Show which node ran when, what a step waits for, and who is idle."),
     "compare": ("dagrl.cli.compare:compare", "Compare runs: curves, settings, code; seeds are grouped."),
     "eval": ("dagrl.cli.eval:evaluate", "Judge a run's team: avg@k, pass@k, maj@k with intervals; compare two."),
     "export": ("dagrl.cli.export:export", "Take a run's agents home: Hugging Face folders with model cards."),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 
 from dagrl.backends.base import Generator, Tokenizer
 from dagrl.hooks import Condition, Hooks, HookScene
 from dagrl.nodes.base import ContextFull, Cue, blaming
 from dagrl.seeds import derive_seed
+from dagrl.trace_events import Kind, Timed, untimed
 from dagrl.types import Completion, GenerationRequest, Sampled, Trajectory, Turn
 from dagrl.workflow.kinds import Node
 
@@ -27,6 +29,7 @@ class RolloutNode:
         condition: Condition,
         max_context_len: int,
         run_seed: int,
+        timed: Timed = untimed,
     ) -> None:
         """`max_context_len`: tokens of prompt and response together."""
         self.node = node
@@ -36,10 +39,15 @@ class RolloutNode:
         self._condition = condition
         self._max_context_len = max_context_len
         self._seed = run_seed
+        in_hooks, nowhere = timed(Kind.HOOK, node.node_id), nullcontext()
+        self._speaking = timed(Kind.SPEAK, node.node_id)
+        self._in_when = nowhere if condition.is_always else in_hooks
+        self._in_pre = in_hooks if hooks.has_pre else nowhere
+        self._in_post = in_hooks if hooks.has_post else nowhere
 
     async def is_wanted(self, trajectory: Trajectory) -> bool:
         """What `when` says."""
-        with blaming("when"), self._generator.away():
+        with blaming("when"), self._generator.away(), self._in_when:
             return await self._condition.holds(HookScene(trajectory=trajectory))
 
     async def act(self, cue: Cue) -> tuple[Turn, ...]:
@@ -57,17 +65,18 @@ class RolloutNode:
         started = time.perf_counter()
         scene = HookScene(trajectory=cue.trajectory, inputs=cue.inputs)
         obs_ids = None if cue.obs is None else encode_foreign(self._tokenizer, cue.obs)
-        with blaming("pre_process"), self._generator.away():
+        with blaming("pre_process"), self._generator.away(), self._in_pre:
             prompt_ids = await self.hooks.pre(self._tokenizer, cue.context_ids, obs_ids, scene)
         request = self._request(cue, prompt_ids, branch)
-        completion = await self._generator.generate(request)
+        with self._speaking:
+            completion = await self._generator.generate(request)
         sampled = Sampled(
             agent_group=request.agent_group,
             prompt_ids=request.prompt_ids,
             response_ids=completion.token_ids,
             logprobs=completion.logprobs,
         )
-        with blaming("post_process"), self._generator.away():
+        with blaming("post_process"), self._generator.away(), self._in_post:
             transcript = await self.hooks.post(self._tokenizer, cue.context_ids, completion.token_ids, scene)
         turn = self._turn(cue, branch, prompt_ids, completion, transcript)
         turn.sampled = sampled

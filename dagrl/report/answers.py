@@ -6,6 +6,7 @@ import importlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,7 @@ class Answers:
                 "step": status.step,
                 "total_steps": reader.total_steps,
                 "heartbeat": status.heartbeat,
+                "doing": None if status.doing is None else asdict(status.doing),
                 "agents": reader.agents,
                 "description": str(reader.workflow.get("description") or ""),
                 "seed": reader.versions().get("seed"),

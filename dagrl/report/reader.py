@@ -34,6 +34,18 @@ _TRAJECTORY_NAME = re.compile(r"(step|eval)_(\d{6,})(?:_without_(.+))?\.parquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Doing:
+    """What a run is doing, or was when it died."""
+
+    phase: str
+    """`play`, `learn`, `write`, `evaluate`, `checkpoint`."""
+    since: float
+    """Seconds since 1970, as below."""
+    nodes: Mapping[str, float]
+    """Nodes at work, and environments as `node@env`, with the time since when."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
     """What a run says of itself, and whether that can be so."""
 
@@ -45,6 +57,8 @@ class RunStatus:
     pid: int | None
     heartbeat: float | None
     """Seconds since 1970 at the last sign of life."""
+    doing: Doing | None = None
+    """None where it does not say, and where it is over."""
 
     @property
     def is_running(self) -> bool:
@@ -303,7 +317,17 @@ def _status(file: Path) -> RunStatus:
         step=step,
         pid=pid if isinstance(pid, int) else None,
         heartbeat=float(heartbeat) if isinstance(heartbeat, (int, float)) else None,
+        doing=_doing(content.get("doing")),
     )
+
+
+def _doing(content: Any) -> Doing | None:
+    """None where that is not as a run writes it: it is not worth refusing a run for."""
+    try:
+        nodes = {str(name): float(since) for name, since in content["nodes"].items()}
+        return Doing(phase=str(content["phase"]), since=float(content["since"]), nodes=nodes)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def _checkpoint(step: int, path: Path) -> CheckpointInfo:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from dagrl.errors import DagrlError
 from dagrl.plain_text import duration
-from dagrl.report.reader import DEAD, RunReader, find_runs
+from dagrl.report.doing_text import doing_text
+from dagrl.report.reader import DEAD, Doing, RunReader, find_runs
 from dagrl.report.screen import BAD, GOOD, Line, table
 
 BROKEN = "broken"
@@ -28,6 +29,8 @@ class ListedRun:
     age_s: float | None
     """Seconds since the last sign of life."""
     pid: int | None
+    doing: Doing | None = None
+    """What it does now; of a dead one, what it did."""
     fault: str | None = None
     """What cannot be read."""
 
@@ -38,9 +41,10 @@ def list_runs(root: Path) -> list[ListedRun]:
 
 
 def list_lines(runs: Sequence[ListedRun]) -> list[Line]:
-    rows = [[str(run.path), run.state, _progress(run), _age(run), "" if run.pid is None else str(run.pid)]
+    rows = [[str(run.path), run.state, _progress(run), _age(run), doing_text(run.doing),
+             "" if run.pid is None else str(run.pid)]
             for run in runs]  # fmt: skip
-    lines = table(("RUN", "STATE", "STEP", "LAST SIGN", "PID"), rows, right=("STEP", "LAST SIGN", "PID"))
+    lines = table(("RUN", "STATE", "STEP", "LAST SIGN", "DOING", "PID"), rows, right=("STEP", "LAST SIGN", "PID"))
     styled = [lines[0], *((text, _STYLES.get(run.state, "")) for (text, _), run in zip(lines[1:], runs, strict=True))]
     faults = [(f"{run.path}: {run.fault}", BAD) for run in runs if run.fault is not None]
     if any(run.state == DEAD for run in runs):
@@ -63,6 +67,7 @@ def _listed(path: Path) -> ListedRun:
         total_steps=total,
         age_s=status.age_s(),
         pid=status.pid if status.is_running else None,
+        doing=status.doing,
     )
 
 

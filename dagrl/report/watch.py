@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dagrl.plain_text import duration
+from dagrl.report.doing_text import doing_text
 from dagrl.report.metrics import Row, merged, series
 from dagrl.report.reader import DEAD, RunReader, RunStatus
 from dagrl.report.screen import BAD, DIM, GOOD, HEAD, Line, Screen, plain, printable, table
@@ -69,7 +70,8 @@ def _follow_live(reader: RunReader, screen: Screen, interval_s: float) -> RunSta
 def overview(reader: RunReader, status: RunStatus, now: float) -> list[Line]:
     """The whole screen: state, curves, agents, where the time goes."""
     rows = merged(reader.metrics())
-    lines = [_title(reader, status, rows, now), *_troubles(reader, status, rows, now), *_curve_lines(rows)]
+    doing = [(f"now: {doing_text(status.doing, now)}", DIM)] if status.is_running and status.doing is not None else []
+    lines = [_title(reader, status, rows, now), *doing, *_troubles(reader, status, rows, now), *_curve_lines(rows)]
     last = rows[-1] if rows else {}
     for block in (_agent_lines(reader.agents, rows), _time_lines(last)):
         lines += [("", ""), *block] if block else []
@@ -100,7 +102,8 @@ def row_line(row: Row, rows: Sequence[Row], total_steps: int | None) -> str:
 def end_line(reader: RunReader, status: RunStatus) -> Line:
     steps = _of(status.step, reader.total_steps)
     if status.state == DEAD:
-        return f"{reader.name} is dead: it says that it is running (step {steps}), but its process is gone", BAD
+        did = "" if status.doing is None else f"; the last that it did: {doing_text(status.doing)}"
+        return f"{reader.name} is dead: it says that it is running (step {steps}), but its process is gone{did}", BAD
     return f"{reader.name}: {status.state} at step {steps}", _STATE_STYLES.get(status.state, "")
 
 

@@ -55,6 +55,8 @@ class Conversation:
     def __init__(self, stage: Stage, scene: Scene, trajectory: Trajectory) -> None:
         self.trajectory = trajectory
         self.close_faults: list[str] = []
+        self.legs: list[tuple[str, float, float]] = []
+        """Units of the play graph and resets, each from when to when (`time.perf_counter`)."""
         self.context_message = ""
         """Why the context was full, where it was."""
         self._stage = stage
@@ -89,7 +91,9 @@ class Conversation:
     async def _reset(self) -> None:
         for unit, node in self._stage.envs.items():
             self._sessions[unit] = node.session(self.trajectory)
+            started = time.perf_counter()
             self._hear(unit, await self._sessions[unit].reset())
+            self.legs.append((f"{unit} reset", started, time.perf_counter()))
 
     def _hear(self, unit: str, answer: EnvAnswer) -> None:
         self._said[unit] = answer
@@ -108,7 +112,9 @@ class Conversation:
     async def _run_unit(self, one: Round, unit: str) -> None:
         for other in self._plan.waits[unit]:
             await one.tasks[other]
+        started = time.perf_counter()
         one.outcomes[unit] = await self._outcome_of(one, unit)
+        self.legs.append((unit, started, time.perf_counter()))
 
     async def _outcome_of(self, one: Round, unit: str) -> Outcome:
         before = [one.outcomes[other] for other in self._plan.waits[unit]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from dagrl.errors import DagrlError, NumericError
 from dagrl.experience import Experience
 from dagrl.nodes.base import LearnNode
 from dagrl.runtime.token_check import TokenCheck
+from dagrl.runtime.trace import Trace
 from dagrl.types import Metrics
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import Node, NodeKind
@@ -49,10 +49,12 @@ class Executor:
         token_check: TokenCheck,
         *,
         max_nonfinite_in_a_row: int = 3,
+        trace: Trace | None = None,
     ) -> None:
         self._workflow = workflow
         self._nodes = nodes
         self._token_check = token_check
+        self._trace = Trace() if trace is None else trace
         self._max_nonfinite = max_nonfinite_in_a_row
         self._nonfinite_in_a_row: dict[str, int] = {}
 
@@ -69,10 +71,12 @@ class Executor:
         seconds: dict[str, float] = {}
         warnings: list[str] = []
         self._token_check.begin(experience, step)
-        for node in self._workflow.live(step):
-            started = time.perf_counter()
-            own = self._run(node, experience, step)
-            seconds[node.node_id] = time.perf_counter() - started
+        live = self._workflow.live(step)
+        after = self._workflow.waits(live)
+        for node in live:
+            with self._trace.node(node, after[node.node_id]) as lap:
+                own = self._run(node, experience, step)
+            seconds[node.node_id] = lap.seconds
             self._token_check.ids(experience, step)
             drift = self._token_check.drift(experience, node, step)
             warnings += [] if drift is None else [drift]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dagrl.backends.base import Models
+from dagrl.backends.base import Generator, Models, TellsPasses
 from dagrl.environments.runner import EnvRunner
 from dagrl.errors import DagrlError
 from dagrl.hooks import Condition, Hooks
@@ -19,6 +20,8 @@ from dagrl.nodes.transcript import Scribe
 from dagrl.runtime.conversation import Conversation, Scene, Stage
 from dagrl.runtime.failures import check_budget, write_failure
 from dagrl.runtime.plan import PlayPlan, make_plan
+from dagrl.runtime.trace import Trace
+from dagrl.trace_events import Kind, Timed
 from dagrl.types import FailedTrajectory, Metrics, StopReason, Task, Trajectory
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import Node, NodeKind, reward_placement
@@ -48,8 +51,10 @@ class Player:
         *,
         run_seed: int,
         failures_dir: Path | None = None,
+        trace: Trace | None = None,
     ) -> None:
-        """Loads all hooks. `failures_dir`: where failed trajectories are written, None writes none."""
+        """Loads all hooks. `failures_dir`: where failed trajectories are written, None writes none. `trace` is told of
+        everything that begins and ends."""
         rollout, algorithm = workflow.spec.config.rollout, workflow.spec.config.algorithm
         self._max_failed_fraction = rollout.max_failed_fraction
         self._max_concurrency = rollout.max_concurrency
@@ -59,10 +64,13 @@ class Player:
         self._is_warm = False
         self._run_seed = run_seed
         self._failures_dir = failures_dir
+        self._trace = Trace() if trace is None else trace
+        if isinstance(models.generator, TellsPasses):
+            models.generator.tell_passes(self._trace.timed)
         plan = make_plan(workflow)
         self._stage = Stage(
             plan=plan,
-            rollouts=_rollouts(workflow, plan, models, run_seed),
+            rollouts=_rollouts(workflow, plan, models, run_seed, self._trace.timed),
             envs={
                 unit: EnvNode(
                     env.node,
@@ -71,7 +79,7 @@ class Player:
                     seats=env.seats,
                     run_seed=run_seed,
                     condition=_condition(env.node, workflow),
-                    away=models.generator.away,
+                    away=_timed_away(models.generator, self._trace.timed(Kind.ENV, unit)),
                 )
                 for unit, env in plan.envs.items()
             },
@@ -139,6 +147,7 @@ class Player:
                 return self._fail(batch, conversation, fault)
             finally:
                 batch.num_close_faults += len(conversation.close_faults)
+                self._trace.conversation_ended(f"{task.task_id}/{sample}", conversation.legs)
             if not trajectory.turns and trajectory.stop_reason is StopReason.MAX_CONTEXT:
                 return self._fail(batch, conversation, TrajectoryFault("prompt_too_long", conversation.context_message))
             return trajectory
@@ -188,7 +197,20 @@ def _condition(node: Node, workflow: Workflow) -> Condition | None:
     return Condition(node.options.when, workflow.path.parent, timeout_s=workflow.spec.config.rollout.hook_timeout_s)
 
 
-def _rollouts(workflow: Workflow, plan: PlayPlan, models: Models, run_seed: int) -> dict[str, RolloutNode]:
+def _timed_away(
+    generator: Generator, timed: AbstractContextManager[None]
+) -> Callable[[], AbstractContextManager[None]]:
+    @contextmanager
+    def away() -> Iterator[None]:
+        with generator.away(), timed:
+            yield
+
+    return away
+
+
+def _rollouts(
+    workflow: Workflow, plan: PlayPlan, models: Models, run_seed: int, timed: Timed
+) -> dict[str, RolloutNode]:
     base, rollout = workflow.path.parent, workflow.spec.config.rollout
     return {
         name: RolloutNode(
@@ -199,6 +221,7 @@ def _rollouts(workflow: Workflow, plan: PlayPlan, models: Models, run_seed: int)
             condition=Condition(node.options.when, base, timeout_s=rollout.hook_timeout_s),
             max_context_len=rollout.max_context_len,
             run_seed=run_seed,
+            timed=timed,
         )
         for name, node in plan.rollouts.items()
     }

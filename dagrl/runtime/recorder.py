@@ -16,8 +16,10 @@ from dagrl.runtime.metrics import MetricsWriter
 from dagrl.runtime.process_random import random_state
 from dagrl.runtime.retention import Retention
 from dagrl.runtime.run_folder import RunFolder
+from dagrl.runtime.trace import Trace
 from dagrl.runtime.trajectory_log import TrajectoryLog
 from dagrl.runtime.watchdog import Watchdog
+from dagrl.trace_events import CHECKPOINT
 from dagrl.types import Metrics
 from dagrl.workflow.graph import Workflow
 
@@ -25,12 +27,13 @@ from dagrl.workflow.graph import Workflow
 class Recorder:
     """Writes metrics, trajectories, checkpoints and status; shows progress."""
 
-    def __init__(self, workflow: Workflow, folder: RunFolder, pool: ModelPool, console: Console) -> None:
+    def __init__(self, workflow: Workflow, folder: RunFolder, pool: ModelPool, console: Console, trace: Trace) -> None:
         self._workflow = workflow
         self._trainer = workflow.spec.config.trainer
         self._folder = folder
         self._pool = pool
         self._console = console
+        self._trace = trace
         self._metrics = MetricsWriter(folder.path)
         self._watchdog = Watchdog()
         self._accuracies: dict[int, float] = {}
@@ -71,6 +74,10 @@ class Recorder:
 
     def checkpoint(self, step: int, state: Mapping[str, Any]) -> Path:
         """Saves every trained agent, every critic once, and the state of the run."""
+        with self._trace.after_step(step, CHECKPOINT):
+            return self._save(step, state)
+
+    def _save(self, step: int, state: Mapping[str, Any]) -> Path:
         names = {group.index: group.name for group in self._workflow.groups}
         trained = [group.index for group in self._workflow.groups if group.is_trained]
         policies, critics = self._pool.policies(), self._pool.critics()
@@ -88,7 +95,7 @@ class Recorder:
                     "accuracies": self._accuracies,
                     "watchdog": self._watchdog.state_dict(),
                     "random": random_state(),
-                    "files": self._metrics.sizes(),
+                    "files": self._metrics.sizes() | self._trace.sizes(),
                 },
                 identity=self._identities,
             ),
@@ -106,3 +113,4 @@ class Recorder:
 
     def close(self) -> None:
         self._metrics.close()
+        self._trace.close()

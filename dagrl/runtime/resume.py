@@ -13,11 +13,12 @@ from typing import Any
 
 from dagrl.backends.pool import ModelPool
 from dagrl.errors import DagrlError, StorageError
-from dagrl.runtime import checkpoint, identity
+from dagrl.runtime import checkpoint, identity, trace
 from dagrl.runtime.metrics import cut_back
 from dagrl.runtime.process_random import set_random_state
 from dagrl.runtime.storage import TEMP_PREFIX, remove, storage
 from dagrl.runtime.trainer import Trainer
+from dagrl.trace_events import TRACE_FILE
 from dagrl.workflow.graph import Workflow
 
 LATEST = "latest"
@@ -97,6 +98,7 @@ def cut_back_to(run: Path, point: ResumePoint) -> None:
             with storage(leftover):
                 remove(leftover)
     cut_back(run, point.state["files"])
+    trace.cut_back(run / TRACE_FILE, point.state["files"].get(TRACE_FILE))
     for file in (run / "trajectories").glob("*.parquet"):
         found = _STEP_OF_FILE.match(file.name)
         if found is not None and int(found[1]) > point.step:

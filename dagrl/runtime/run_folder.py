@@ -9,8 +9,9 @@ import json
 import os
 import platform
 import re
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -37,6 +38,9 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         """Raises DagrlError where another process holds it."""
         self.path = path
+        self._status: dict[str, Any] = {}
+        self._doing: dict[str, Any] | None = None
+        self._status_lock = threading.Lock()
         lock = path / LOCK_FILE
         with storage(lock):
             self._lock = lock.open("a")
@@ -104,8 +108,20 @@ class RunFolder:
 
     def write_status(self, state: str, step: int, **details: Any) -> None:
         """Replaces status.json: `state` (running, done, interrupted, failed), step, pid, and now as the heartbeat."""
-        status = {"state": state, "step": step, "pid": os.getpid(), "heartbeat": time.time(), **details}
-        write_json(self.path / "status.json", status)
+        with self._status_lock:
+            self._status = {"state": state, "step": step, "pid": os.getpid(), "heartbeat": time.time(), **details}
+            self._write_status()
+
+    def write_doing(self, phase: str, since: float, nodes: Mapping[str, float], *, heartbeat: float) -> None:
+        """Adds to the status of a running run what goes on since when; may be called from a thread."""
+        with self._status_lock:
+            self._doing = {"phase": phase, "since": since, "nodes": dict(nodes)}
+            self._status["heartbeat"] = max(heartbeat, self._status["heartbeat"])
+            self._write_status()
+
+    def _write_status(self) -> None:
+        is_told = self._status["state"] == "running" and self._doing is not None
+        write_json(self.path / "status.json", self._status | ({"doing": self._doing} if is_told else {}))
 
     def close(self) -> None:
         """Lets go of the lock."""

@@ -24,13 +24,16 @@ from dagrl.nodes.transcript import PROMPT, Scribe
 from dagrl.runtime import manifest
 from dagrl.runtime.console import Console
 from dagrl.runtime.executor import Executor
+from dagrl.runtime.live_status import LiveStatus
 from dagrl.runtime.player import Player
 from dagrl.runtime.process_random import seed_process
 from dagrl.runtime.recorder import Recorder
 from dagrl.runtime.resume import ResumePoint, cut_back_to, restore
 from dagrl.runtime.run_folder import RunFolder
 from dagrl.runtime.token_check import TokenCheck
+from dagrl.runtime.trace import Trace
 from dagrl.runtime.trainer import Trainer, TrainingReport
+from dagrl.trace_events import TRACE_FILE
 from dagrl.types import Task
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import NodeKind
@@ -108,20 +111,23 @@ def _build(
         pool = build_pool(workflow, total_optimizer_steps=optimizer_steps(workflow, total_steps), progress=progress)
         manifest.begin_session(workflow, folder, 0 if point is None else point.step, progress)
     console.note(f"the models take {pool.memory_bytes() / 1e6:,.0f} MB")
-    recorder = Recorder(workflow, folder, pool, console)
+    trace = Trace(folder.path / TRACE_FILE, workflow, num_full_steps=config.trainer.trace_steps)
+    recorder = Recorder(workflow, folder, pool, console, trace)
     stack.callback(recorder.close)
-    player = open_player(workflow, pool, failures_dir=folder.failures)
+    stack.enter_context(LiveStatus(folder, trace))
+    player = open_player(workflow, pool, failures_dir=folder.failures, trace=trace)
     stack.callback(player.close)
     nodes = build_learn_nodes(workflow, pool)
     console.begin(workflow, total_steps=total_steps, num_train=len(train), num_held_out=len(held_out))
     trainer = Trainer(
         workflow,
         player=player,
-        executor=Executor(workflow, nodes, _token_check(workflow, pool)),
+        executor=Executor(workflow, nodes, _token_check(workflow, pool), trace=trace),
         learn_nodes=nodes,
         loader=loader,
         val_tasks=held_out[: data.val_max_prompts],
         recorder=recorder,
+        trace=trace,
         total_steps=total_steps,
     )
     seed_process(config.trainer.seed)  # making a model may have drawn from it
@@ -147,11 +153,13 @@ def prepare_process(workflow: Workflow) -> None:
     seed_process(config.trainer.seed)
 
 
-def open_player(workflow: Workflow, pool: ModelPool, *, failures_dir: Path | None = None) -> Player:
+def open_player(
+    workflow: Workflow, pool: ModelPool, *, failures_dir: Path | None = None, trace: Trace | None = None
+) -> Player:
     """A player with environment processes of its own; `close` ends them."""
     config = workflow.spec.config
     runner = EnvRunner(num_workers=config.rollout.env_workers, timeout_s=config.rollout.env_timeout_s)
-    return Player(workflow, pool, runner, run_seed=config.trainer.seed, failures_dir=failures_dir)
+    return Player(workflow, pool, runner, run_seed=config.trainer.seed, failures_dir=failures_dir, trace=trace)
 
 
 def optimizer_steps(workflow: Workflow, total_steps: int) -> dict[str, int]:

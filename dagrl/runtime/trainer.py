@@ -18,6 +18,8 @@ from dagrl.runtime.executor import Executor
 from dagrl.runtime.player import Player
 from dagrl.runtime.recorder import Recorder
 from dagrl.runtime.summary import step_metrics
+from dagrl.runtime.trace import Trace
+from dagrl.trace_events import EVALUATE, LEARN, PLAY, WRITE
 from dagrl.types import Metrics, Task
 from dagrl.workflow.graph import Workflow
 
@@ -58,6 +60,7 @@ class Trainer:
         loader: DataLoader,
         val_tasks: Sequence[Task],
         recorder: Recorder,
+        trace: Trace,
         total_steps: int,
     ) -> None:
         self._workflow = workflow
@@ -68,6 +71,7 @@ class Trainer:
         self._loader = loader
         self._val_tasks = val_tasks
         self._recorder = recorder
+        self._trace = trace
         self._total_steps = total_steps
         self._step = 0
         self._before: Evaluation | None = None
@@ -145,22 +149,22 @@ class Trainer:
             node.load_state_dict(state["nodes"][name])
 
     async def _run_step(self) -> None:
-        step = self._step
-        started = time.perf_counter()
-        played = await self._player.play(
-            self._loader.next_batch(), step=step, sampling="train", n=self._config.rollout.n
-        )
-        play_seconds = time.perf_counter() - started
-        experience = collate(played.trajectories, use_all_traj=self._config.rollout.use_all_traj)
-        learnt = self._executor.learn(experience, step) if len(experience.turns) else None
-        metrics = step_metrics(self._workflow.groups, experience, played)
-        seconds: dict[str, float] = {"play": play_seconds}
-        if learnt is not None:
-            metrics |= learnt.metrics
-            seconds |= learnt.seconds
-        self._record(step, experience, metrics, seconds)
-        for warning in () if learnt is None else learnt.warnings:
-            self._recorder.warn(step + 1, warning)
+        step, rollout = self._step, self._config.rollout
+        with self._trace.step(step + 1):
+            with self._trace.phase(PLAY, is_played=True) as play:
+                played = await self._player.play(self._loader.next_batch(), step=step, sampling="train", n=rollout.n)
+            with self._trace.phase(LEARN):
+                experience = collate(played.trajectories, use_all_traj=rollout.use_all_traj)
+                learnt = self._executor.learn(experience, step) if len(experience.turns) else None
+                metrics = step_metrics(self._workflow.groups, experience, played)
+            seconds: dict[str, float] = {"play": play.seconds}
+            if learnt is not None:
+                metrics |= learnt.metrics
+                seconds |= learnt.seconds
+            with self._trace.phase(WRITE):
+                self._record(step, experience, metrics, seconds)
+                for warning in () if learnt is None else learnt.warnings:
+                    self._recorder.warn(step + 1, warning)
         self._step += 1
 
     def _record(self, step: int, experience: Experience, metrics: Metrics, seconds: Mapping[str, float]) -> None:
@@ -186,15 +190,16 @@ class Trainer:
 
     async def _evaluate(self, without: str | None = None) -> Evaluation:
         rollout, data = self._config.rollout, self._config.data
-        evaluation = await evaluate(
-            self._player,
-            self._scorer,
-            self._val_tasks,
-            step=self._step,
-            num_samples=rollout.val_kwargs.n,
-            batch_size=data.val_batch_size,
-            without=without,
-        )
+        with self._trace.after_step(self._step, EVALUATE, is_played=True):
+            evaluation = await evaluate(
+                self._player,
+                self._scorer,
+                self._val_tasks,
+                step=self._step,
+                num_samples=rollout.val_kwargs.n,
+                batch_size=data.val_batch_size,
+                without=without,
+            )
         self._recorder.evaluation(evaluation)
         return evaluation
 

@@ -57,7 +57,7 @@ class Workflow:
 
     def contract(self, node: Node) -> Contract:
         """What a node reads, writes and trains."""
-        return contract(node, self.critic_owners)
+        return self.facts.contracts[node.node_id]
 
     def trains(self, node: Node, step: int) -> bool:
         """Whether a TRAIN node updates its model in `step` (from 0)."""
@@ -75,6 +75,21 @@ class Workflow:
                 running.append(node)
                 needed |= told.reads
         return tuple(reversed(running))
+
+    def waits(self, live: Sequence[Node]) -> dict[str, tuple[str, ...]]:
+        """Whom each of the learn nodes `live` (in order) has to wait for: its dependencies, those of one that does not
+        run looked through, and before its model is trained all that read it."""
+        names, contracts = {node.node_id for node in live}, self.facts.contracts
+        learn = {node.node_id: node for node in self.learn}
+        above: dict[str, tuple[str, ...]] = {}
+        for node in self.learn:
+            found = [(name,) if name in names else above[name] for name in node.dependencies if name in learn]
+            above[node.node_id] = tuple(dict.fromkeys(name for part in found for name in part))
+        for place, node in enumerate(live):
+            trained = contracts[node.node_id].trains_model
+            readers = [one.node_id for one in live[:place] if trained in contracts[one.node_id].reads_model]
+            above[node.node_id] = tuple(dict.fromkeys((*above[node.node_id], *readers)))
+        return {node.node_id: above[node.node_id] for node in live}
 
     def _runs(self, node: Node, told: Contract, step: int, needed: set[tuple[Column, int]]) -> bool:
         if node.kind.is_train:

@@ -282,6 +282,9 @@ class TrainerSpec(Spec):
     """Steps between sample conversations on the terminal; 0 never."""
     log_trajectories: bool = True
     """Writes every turn of every trajectory as parquet."""
+    trace_steps: Count = 100
+    """So many first steps are in trace.json; of as many again every second one, of twice as many every fourth, and so
+    on. 0 writes no trace."""
     min_improvement: float | None = None
     """The command ends with exit code 1 if held-out accuracy did not rise by so much."""
     on_logprob_drift: Literal["warn", "stop"] = "warn"

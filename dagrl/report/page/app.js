@@ -93,7 +93,7 @@ function runCard(run, now, isChosen, pick) {
     build("a", { href: address(["run", run.name]), class: "run-link" },
       build("span", { class: "run-name" }, build("strong", { class: "mono" }, run.name), statePill(run)),
       build("span", { class: "faint clip" }, run.fault || run.description),
-      build("span", { class: "faint" }, stepText(run), run.seed !== null && run.seed !== undefined && ` · seed ${run.seed}`, run.heartbeat && ` · ${ago(now - run.heartbeat)}`)),
+      build("span", { class: "faint" }, stepText(run), run.state === "running" && run.doing && ` · ${doingText({ ...run, now })}`, run.seed !== null && run.seed !== undefined && ` · seed ${run.seed}`, run.heartbeat && ` · ${ago(now - run.heartbeat)}`)),
     spark(headline && headline.spark, "var(--c0)"),
     build("div", { class: "run-value" }, headline && build("strong", {}, number(headline.value)), headline && build("span", { class: "faint" }, headline.title)));
 }
@@ -184,15 +184,24 @@ async function graphTab(run, params) {
   const draw = async (at) => {
     const times = embedded === null || at === step ? await ask("times", { run: run.name, step: at }) : timesFrom(curves, at);
     told.textContent = `step ${at}${times.total_ms ? ` · ${milliseconds(times.total_ms)}` : ""}`;
-    const isLive = run.state === "running" && at === steps[steps.length - 1];
-    holder.replaceChildren(graphDrawing(graph, times, { onpick: pick, room: main.clientWidth - 60, isLive }));
+    const doing = run.state === "running" && (steps.length === 0 || at === steps[steps.length - 1]) ? run.doing : null;
+    holder.replaceChildren(graphDrawing(graph, times, { onpick: pick, room: main.clientWidth - 60, doing }));
     bars.replaceChildren(timeTable(graph, times, pick));
   };
   await draw(step);
   const slider = build("input", { type: "range", min: 0, max: Math.max(0, steps.length - 1), value: Math.max(0, steps.indexOf(step)), "aria-label": "step", oninput: () => draw(steps[Number(slider.value)]) });
-  return [build("div", { class: "controls" }, steps.length > 1 && labelled("Step", slider), told, run.state === "running" && pill("live", "live")),
+  return [build("div", { class: "controls" }, steps.length > 1 && labelled("Step", slider), told, run.state === "running" && pill(doingText(run) || "live", "live")),
     holder, build("p", { class: "faint" }, "Arrows: what a node waits for; dashed ones carry nothing. Pale nodes did not run in this step. Choose a node for its history.", graph.notes.map((note) => ` ${note}.`)),
     panel, build("h2", {}, "Where the time goes"), bars];
+}
+
+/** What the run does now: its phase, the nodes at work and for how long; "" where it does not say. */
+function doingText({ doing, now }) {
+  if (!doing) return "";
+  const names = Object.entries(doing.nodes).sort((a, b) => a[1] - b[1]);
+  const since = names.length === 0 ? doing.since : names[0][1];
+  const shown = names.slice(0, 3).map(([name]) => name).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
+  return `${doing.phase}${shown ? `: ${shown}` : ""} · ${milliseconds(1000 * Math.max(0, now - since))}`;
 }
 
 /** Times of the nodes out of the curves, for a report. */
@@ -316,9 +325,9 @@ async function refresh() {
 }
 
 /** Changes when what the page shows has changed. */
-async function stampOf([view, name]) {
+async function stampOf([view, name, tab]) {
   const { runs } = await ask("runs");
-  return JSON.stringify([location.hash, runs.filter((run) => view !== "run" || run.name === name).map((run) => [run.name, run.state, run.step])]);
+  return JSON.stringify([location.hash, runs.filter((run) => view !== "run" || run.name === name).map((run) => [run.name, run.state, run.step, tab === "graph" && run.doing])]);
 }
 
 window.addEventListener("hashchange", () => show());

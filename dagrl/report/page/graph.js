@@ -7,16 +7,16 @@ const LEAST_SCALE = 0.72;
 const KINDS = { ROLLOUT: 0, ENV: 2, REWARD: 3, OLD_LOGPROBS: 7, REF_LOGPROBS: 7, VALUES: 4, ADVANTAGES: 5, TRAIN_CRITIC: 4, TRAIN_ACTOR: 0, COMPUTE: 6, CREDIT: 5 };
 
 /** The drawing; `times` of the step shown, `onpick(box)` when a node is chosen, `room` its width in
- *  pixels: where too little, what stands abreast is stacked. */
-function graphDrawing(graph, times, { onpick, room, isLive }) {
+ *  pixels: where too little, what stands abreast is stacked. `doing`: what runs now, or null. */
+function graphDrawing(graph, times, { onpick, room, doing }) {
   const wide = laidOut(graph, false);
   const sheet = wide.width * LEAST_SCALE <= room ? wide : laidOut(graph, true);
-  const svg = buildSvg("svg", { class: `graph${isLive ? " live" : ""}${sheet === wide ? " fits" : ""}`, viewBox: `0 0 ${sheet.width} ${sheet.height}`, width: sheet.width, height: sheet.height, role: "group", "aria-label": `graph of ${graph.title}` },
+  const svg = buildSvg("svg", { class: `graph${sheet === wide ? " fits" : ""}`, viewBox: `0 0 ${sheet.width} ${sheet.height}`, width: sheet.width, height: sheet.height, role: "group", "aria-label": `graph of ${graph.title}` },
     buildSvg("defs", {}, arrowHead("arrow-data", "line"), arrowHead("arrow-idle", "idle")));
   for (const part of sheet.bands) svg.append(...bandParts(graph, sheet, part));
   const edges = graph.edges.map((edge) => edgePath(edge, sheet));
   const longest = Math.max(1, ...Object.values(times.nodes).filter((ms) => ms !== null));
-  svg.append(...edges, ...sheet.bands.map((part) => bandName(sheet, part)), ...graph.boxes.map((box) => boxParts(box, sheet.placed.get(box.id), times, longest, () => onpick(box), (id) => light(svg, edges, id))));
+  svg.append(...edges, ...sheet.bands.map((part) => bandName(sheet, part)), ...graph.boxes.map((box) => boxParts(box, sheet.placed.get(box.id), times, longest, { onpick: () => onpick(box), onlight: (id) => light(svg, edges, id), since: runningSince(box, doing) })));
   return svg;
 }
 
@@ -101,9 +101,18 @@ function timeOf(box, times) {
   return [milliseconds(ms), ms, true];
 }
 
-function boxParts(box, place, times, longest, onpick, onlight) {
-  const [text, ms, ran] = timeOf(box, times);
-  const group = buildSvg("g", { class: `box${ran ? " ran" : " rests"}${box.kind.startsWith("TRAIN") ? " train" : ""}`, transform: `translate(${place.x} ${place.y})`, tabindex: 0, role: "button", "aria-label": `${box.label}: ${box.text}, ${text}`,
+/** When the node, or its environment, began what it is doing now; null where it rests. */
+function runningSince(box, doing) {
+  const ids = [box.id, `${box.id}@env`];
+  const found = Object.entries((doing || { nodes: {} }).nodes).filter(([id]) => ids.includes(id)).map(([, since]) => since);
+  return found.length === 0 ? null : Math.min(...found);
+}
+
+function boxParts(box, place, times, longest, { onpick, onlight, since }) {
+  const [known, ms, ran] = timeOf(box, times);
+  const isRunning = since !== null;
+  const text = isRunning ? `▶ ${known && known !== "not in this step" ? known : "running"}` : known;
+  const group = buildSvg("g", { class: `box${isRunning ? " running" : ""}${ran || isRunning ? " ran" : " rests"}${box.kind.startsWith("TRAIN") ? " train" : ""}`, transform: `translate(${place.x} ${place.y})`, tabindex: 0, role: "button", "aria-label": `${box.label}: ${box.text}, ${text}`,
     onclick: onpick, onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); onpick(); } },
     onpointerenter: () => onlight(box.id), onpointerleave: () => onlight(null), onfocus: () => onlight(box.id), onblur: () => onlight(null) },
     buildSvg("rect", { width: place.width, height: BOX.height, rx: 9 }),
