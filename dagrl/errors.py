@@ -151,5 +151,24 @@ def user_frame(error: BaseException) -> str | None:
     return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}"
 
 
+def origin_of(error: BaseException) -> BaseException:
+    """What `error` was raised from in the first place; causes may go round in a circle."""
+    seen: set[int] = set()
+    while error.__cause__ is not None and id(error) not in seen:
+        seen.add(id(error))
+        error = error.__cause__
+    return error
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback of what `error` came from, without dagrl's own frames; empty where no other code was in it."""
+    origin = origin_of(error)
+    frames = [frame for frame in traceback.extract_tb(origin.__traceback__) if not _is_own(frame.filename)]
+    if not frames:
+        return ""
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
+    return "".join([*lines, *traceback.format_exception_only(origin)]).rstrip()
+
+
 def _is_own(filename: str) -> bool:
     return filename.startswith(_PACKAGE_FOLDER)

@@ -185,6 +185,10 @@ class FailedTrajectory:
     message: str
     turns: tuple[Turn, ...] = ()
     """Played before the fault."""
+    sampling: str = "train"
+    """Whether it was played to learn from (`train`) or held out (`val`)."""
+    without: tuple[str, ...] = ()
+    """Rollout nodes whose text was left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,12 @@ class ModelPool:
     @property
     def generator(self) -> Generator:
         return self._generator
+
+    def with_generator(self, generator: Generator) -> ModelPool:
+        """The same models, with another generator."""
+        pool = copy.copy(self)
+        pool._generator = generator
+        return pool
 
     def policies(self) -> dict[int, PolicyModel]:
         """Every agent group's policy, frozen ones too."""

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("dagrl.cli.export:export", "Take a run's agents home: Hugging Face folders with model cards."),
     "verify": ("dagrl.cli.verify:verify", "Say whether a run folder is whole and its numbers come out again."),
     "rerun": ("dagrl.cli.rerun:rerun", "Repeat a run and say whether it comes out the same, byte for byte."),
+    "replay": ("dagrl.cli.replay:replay", "Run a step's nodes, or a failed trajectory, again; under pdb if asked."),
     "doctor": ("dagrl.cli.doctor:doctor", "Say what this machine is ready for, and what is missing."),
     "ls": ("dagrl.cli.ls:ls", "List what ships: workflows, environments, rewards, estimators, losses, engines."),
     "cp": ("dagrl.cli.cp:cp", "Copy a shipped workflow with all it needs."),

@@ -153,7 +153,10 @@ class Worker:
             future.set_result(reply.answer)
         else:
             what, where, how, kind = reply.fault
-            future.set_exception(UserCodeError(what, where=where, how=how, kind=kind))
+            error = UserCodeError(what, where=where, how=how, kind=kind)
+            if reply.trace:
+                error.add_note(reply.trace)
+            future.set_exception(error)
 
     def _drain_output(self) -> None:
         """Keeps the end of what environments print; the rest is dropped."""

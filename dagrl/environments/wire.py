@@ -65,6 +65,8 @@ class Reply:
     answer: EnvAnswer | None = None
     fault: tuple[str, str | None, str | None, str] | None = None
     """what, where, how, kind of a `UserCodeError`."""
+    trace: str = ""
+    """The user's traceback; exceptions themselves may not be picklable."""
 
 
 READY = Reply(call_id=-1)

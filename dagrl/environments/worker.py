@@ -23,10 +23,11 @@ from typing import Any
 from dagrl.environments import wire
 from dagrl.environments.calls import has_async_methods, raised, reset_arguments, step_arguments
 from dagrl.environments.protocol import EnvAnswer, read_reset, read_step
-from dagrl.errors import DagrlError, UserCodeError
+from dagrl.errors import DagrlError, UserCodeError, user_traceback
 from dagrl.workflow import plugins
 
 _PR_SET_PDEATHSIG = 1
+_MAX_TRACE_CHARS = 20_000
 
 
 class _Seat:
@@ -154,7 +155,8 @@ class _Host:
             reply = wire.Reply(call_id=call.call_id, answer=seat.run(call.body))
         except DagrlError as error:
             kind = error.kind if isinstance(error, UserCodeError) else "raised"
-            reply = wire.Reply(call_id=call.call_id, fault=(error.what, error.where, error.how, kind))
+            trace = user_traceback(error)[-_MAX_TRACE_CHARS:]
+            reply = wire.Reply(call_id=call.call_id, fault=(error.what, error.where, error.how, kind), trace=trace)
         data = wire.pack(reply)
         with self._lock:
             self._sock.sendall(data)

@@ -58,6 +58,11 @@ class Stateful(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
+def stateful(nodes: Mapping[str, LearnNode]) -> dict[str, Stateful]:
+    """Those of `nodes` that have a state."""
+    return {name: node for name, node in nodes.items() if isinstance(node, Stateful)}
+
+
 class ContextFull(Exception):
     """The conversation leaves no room for a response."""
 

@@ -67,23 +67,24 @@ class RewardNode:
         """
         if self._judge is None:
             return set()
-        unjudged, messages = set(), []
+        unjudged: set[int] = set()
+        errors: list[UserCodeError] = []
         for index, trajectory in enumerate(trajectories):
             try:
                 result = self._judge(trajectory)
             except UserCodeError as error:
-                messages.append(str(error))
+                errors.append(error)
                 result = None
             if result is None:
                 unjudged.add(index)
             else:
                 self._give(trajectory, result)
-        if len(messages) > self._max_failed_fraction * len(trajectories):
+        if len(errors) > self._max_failed_fraction * len(trajectories):
             raise FaultBudgetError(
-                f"the reward function failed on {len(messages)} of {len(trajectories)} trajectories",
+                f"the reward function failed on {len(errors)} of {len(trajectories)} trajectories",
                 where=f"node '{self.node.node_id}'",
-                how=f"first failure: {messages[0]}",
-            )
+                how=f"first failure: {errors[0]}",
+            ) from errors[0]
         return unjudged
 
     def _give(self, trajectory: Trajectory, result: RewardResult) -> None:

@@ -114,10 +114,10 @@ def identity_of(checkpoint: Path) -> dict[str, Any]:
     return identity
 
 
-def newest(folder: Path) -> Newest:
-    """The newest checkpoint in `folder` whose every file has the hash it was saved with."""
+def newest(folder: Path, *, at_most: int | None = None) -> Newest:
+    """The newest checkpoint in `folder` whose every file has the hash it was saved with; none after `at_most` steps."""
     skipped: list[str] = []
-    for path in reversed(_steps(folder)):
+    for path in reversed(_steps(folder, at_most)):
         faults = verify(path)
         if not faults:
             return Newest(path=path, skipped=tuple(skipped))
@@ -138,6 +138,13 @@ def remove_leftovers(folder: Path) -> None:
 
 def _temporary(target: Path) -> Path:
     return target.with_name(f"{TEMP_PREFIX}{target.name}-{os.getpid()}")
+
+
+def differing(checkpoint: Path, folder: Path) -> tuple[str, ...]:
+    """The files of weights below `folder` that are not, byte for byte, what `checkpoint` holds under their names."""
+    files = _manifest(checkpoint)["files"]
+    names = {path: path.relative_to(folder).as_posix() for path in _files(folder) if path.suffix == ".safetensors"}
+    return tuple(name for path, name in names.items() if files.get(name) != _entry(path))
 
 
 def _write_parts(temp: Path, step: int, parts: CheckpointParts) -> None:
@@ -210,12 +217,12 @@ def _manifest(checkpoint: Path) -> dict[str, Any]:
     return content
 
 
-def _steps(folder: Path) -> list[Path]:
+def _steps(folder: Path, at_most: int | None = None) -> list[Path]:
     """Folders named like checkpoints, oldest first."""
     if not folder.is_dir():
         return []
     found = [(int(name[1]), path) for path in folder.iterdir() if (name := _STEP_NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(found)]
+    return [path for step, path in sorted(found) if at_most is None or step <= at_most]
 
 
 def _prune(folder: Path, retention: Retention) -> None:

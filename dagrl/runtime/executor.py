@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,9 +64,12 @@ class Executor:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._nonfinite_in_a_row = dict(state["nonfinite_in_a_row"])
 
-    def learn(self, experience: Experience, step: int) -> LearnResult:
-        """One step's learning. Raises NumericError when an update was not finite too often in a row, BreachError when
-        what would be trained is not what was sampled."""
+    def learn(self, experience: Experience, step: int, *, only: Collection[str] | None = None) -> LearnResult:
+        """One step's learning, or the part of the nodes `only`.
+
+        Raises NumericError when an update was not finite too often in a row, BreachError when what would be trained is
+        not what was sampled.
+        """
         metrics: Metrics = {}
         seconds: dict[str, float] = {}
         warnings: list[str] = []
@@ -74,6 +77,8 @@ class Executor:
         live = self._workflow.live(step)
         after = self._workflow.waits(live)
         for node in live:
+            if only is not None and node.node_id not in only:
+                continue
             with self._trace.node(node, after[node.node_id]) as lap:
                 own = self._run(node, experience, step)
             seconds[node.node_id] = lap.seconds

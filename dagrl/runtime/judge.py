@@ -58,9 +58,9 @@ class Verdict:
     decode: Decode
 
 
-def recorded_workflow(run: Path, *, load_plugins: bool) -> Workflow:
+def recorded_workflow(run: Path, overrides: Sequence[str] = (), *, load_plugins: bool) -> Workflow:
     """The workflow that a run was made with, from its folder; what it names is where it was at the time."""
-    return load_workflow(run / "workflow.yaml", load_plugins=load_plugins)
+    return load_workflow(run / "workflow.yaml", overrides, load_plugins=load_plugins)
 
 
 def open_team(run: Path, name: str, checkpoint: Chosen, *, allow_changes: bool) -> Team:
@@ -96,7 +96,7 @@ def judge(team: Team, tasks: Sequence[Task], *, k: int, without: str | None, con
     prepare_process(workflow)
     with ExitStack() as stack:
         stack.callback(console.close)
-        pool = _models(workflow, team, console)
+        pool = playing_pool(workflow, team.checkpoint.path, console)
         player = open_player(workflow, pool)
         stack.callback(player.close)
         evaluation = asyncio.run(
@@ -162,15 +162,17 @@ def as_json(verdict: Verdict, data: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _models(workflow: Workflow, team: Team, console: Console) -> ModelPool:
-    """The policies with the checkpoint's weights; critics and references stay unloaded: nobody learns."""
+def playing_pool(workflow: Workflow, checkpoint: Path | None, console: Console) -> ModelPool:
+    """The policies with the checkpoint's weights, or their initial ones without it; critics and references stay
+    unloaded: nobody learns."""
     groups = tuple(
         replace(group, needs_reference=False, critic_owner=None, critic=None, critic_model=None)
         for group in workflow.groups
     )
     with console.making_model() as progress:
         pool = build_pool(replace(workflow, groups=groups), total_optimizer_steps={}, progress=progress)
-    restore_policies(team.checkpoint.path, workflow, pool)
+    if checkpoint is not None:
+        restore_policies(checkpoint, workflow, pool)
     return pool
 
 

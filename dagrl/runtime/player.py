@@ -124,6 +124,21 @@ class Player:
             metrics=self._metrics(batch),
         )
 
+    async def play_again(self, failed: FailedTrajectory) -> Trajectory:
+        """Plays the sample that failed as it was played; nothing is written or counted.
+
+        Raises `TrajectoryFault` with what the user's code raised as its cause, if it fails again.
+        """
+        await self._warm_up()
+        self._generator.begin_batch()
+        scene = Scene(sampling="val" if failed.sampling == "val" else "train", without=frozenset(failed.without))
+        start = Trajectory(task=failed.task, sample=failed.sample, step=failed.step)
+        conversation = Conversation(self._stage, scene, start)
+        trajectory = await conversation.play()
+        if not trajectory.turns and trajectory.stop_reason is StopReason.MAX_CONTEXT:
+            raise TrajectoryFault("prompt_too_long", conversation.context_message)
+        return trajectory
+
     async def _warm_up(self) -> None:
         """Before the first batch, so that no trajectory's environment is late for want of a process."""
         if self._is_warm or not self._stage.plan.envs:
@@ -161,6 +176,8 @@ class Player:
             kind=fault.kind,
             message=fault.message,
             turns=tuple(trajectory.turns),
+            sampling=batch.scene.sampling,
+            without=tuple(sorted(batch.scene.without)),
         )
         if self._failures_dir is not None:
             write_failure(self._failures_dir, failed, self._run_seed)

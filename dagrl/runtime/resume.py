@@ -54,10 +54,22 @@ def find_point(run: Path, *, steps_back: bool) -> ResumePoint:
     newest = checkpoint.newest(run / "checkpoints")
     if newest.skipped and not steps_back:
         raise StorageError(newest.skipped[0], where=str(run), how="`--resume latest` takes the newest whole one")
-    if newest.path is None:
+    point = _point(newest)
+    if point is None:
         raise StorageError(
             "has no whole checkpoint to go on from", where=str(run), how="start a new run with `dagrl run --workflow`"
         )
+    return point
+
+
+def find_point_before(run: Path, step: int) -> ResumePoint | None:
+    """The newest whole checkpoint of `run` after at most `step` steps; None where the initial weights are newer."""
+    return _point(checkpoint.newest(run / "checkpoints", at_most=step))
+
+
+def _point(newest: checkpoint.Newest) -> ResumePoint | None:
+    if newest.path is None:
+        return None
     return ResumePoint(
         path=newest.path,
         step=checkpoint.step_of(newest.path),
@@ -111,6 +123,13 @@ def restore(point: ResumePoint, workflow: Workflow, pool: ModelPool, trainer: Tr
 
     Raises StorageError where the checkpoint is of another workflow, model or tokenizer.
     """
+    restore_models(point, workflow, pool)
+    trainer.load_state_dict(point.state)
+    set_random_state(point.state["random"])
+
+
+def restore_models(point: ResumePoint, workflow: Workflow, pool: ModelPool) -> None:
+    """Puts back the weights of every policy and critic that is trained, with its optimizer; refuses as `restore`."""
     identity.check(point.path, identity.identities(workflow, pool))
     models = point.state["models"]
     restore_policies(point.path, workflow, pool)
@@ -121,8 +140,6 @@ def restore(point: ResumePoint, workflow: Workflow, pool: ModelPool, trainer: Tr
         name = f"critic_{workflow.groups[owner].name}"
         critic.load(point.path / name)
         critic.load_state_dict(models[name])
-    trainer.load_state_dict(point.state)
-    set_random_state(point.state["random"])
 
 
 def restore_policies(path: Path, workflow: Workflow, pool: ModelPool) -> None:

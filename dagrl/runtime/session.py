@@ -99,15 +99,10 @@ def _build(
 ) -> Trainer:
     config, base = workflow.spec.config, workflow.path.parent
     data = config.data
-    train = read_tasks(data.train_files, base=base, columns=data.columns, split_name="train")
     held_out = read_tasks(data.val_files, base=base, columns=data.columns, split_name="val")
     with console.making_model() as progress:
-        if data.max_prompt_length is not None:
-            train = _within(train, workflow, console, progress)
-        loader = DataLoader(train, data.train_batch_size, seed=config.trainer.seed, shuffle=data.shuffle)
-        total_steps = config.trainer.total_steps
-        if total_steps is None:
-            total_steps = loader.steps_for(config.trainer.total_epochs)
+        train = training_tasks(workflow, console, progress)
+        loader, total_steps = open_loader(workflow, train)
         pool = build_pool(workflow, total_optimizer_steps=optimizer_steps(workflow, total_steps), progress=progress)
         manifest.begin_session(workflow, folder, 0 if point is None else point.step, progress)
     console.note(f"the models take {pool.memory_bytes() / 1e6:,.0f} MB")
@@ -122,7 +117,7 @@ def _build(
     trainer = Trainer(
         workflow,
         player=player,
-        executor=Executor(workflow, nodes, _token_check(workflow, pool), trace=trace),
+        executor=Executor(workflow, nodes, token_check(workflow, pool), trace=trace),
         learn_nodes=nodes,
         loader=loader,
         val_tasks=held_out[: data.val_max_prompts],
@@ -136,13 +131,28 @@ def _build(
     return trainer
 
 
-def _token_check(workflow: Workflow, pool: ModelPool) -> TokenCheck:
+def token_check(workflow: Workflow, pool: ModelPool) -> TokenCheck:
+    """Whether what is trained is what was sampled."""
     return TokenCheck(
         agents=[group.name for group in workflow.groups],
         dtypes=[group.model.dtype for group in workflow.groups],
         decode=lambda group, ids: pool.tokenizer(group).decode(ids),
         stops=workflow.spec.config.trainer.on_logprob_drift == "stop",
     )
+
+
+def training_tasks(workflow: Workflow, console: Console, progress: Progress) -> list[Task]:
+    """The problems to train on, without those that are too long."""
+    data = workflow.spec.config.data
+    tasks = read_tasks(data.train_files, base=workflow.path.parent, columns=data.columns, split_name="train")
+    return tasks if data.max_prompt_length is None else _within(tasks, workflow, console, progress)
+
+
+def open_loader(workflow: Workflow, tasks: Sequence[Task]) -> tuple[DataLoader, int]:
+    """The loader of training batches at its start, and the number of steps of the run."""
+    data, trainer = workflow.spec.config.data, workflow.spec.config.trainer
+    loader = DataLoader(tasks, data.train_batch_size, seed=trainer.seed, shuffle=data.shuffle)
+    return loader, loader.steps_for(trainer.total_epochs) if trainer.total_steps is None else trainer.total_steps
 
 
 def prepare_process(workflow: Workflow) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from dagrl.data import DataLoader
 from dagrl.errors import StorageError
 from dagrl.experience import Experience, collate
-from dagrl.nodes.base import LearnNode, Stateful
+from dagrl.nodes.base import LearnNode, stateful
 from dagrl.nodes.reward import RewardNode
 from dagrl.runtime.evaluate import Evaluation, evaluate
 from dagrl.runtime.executor import Executor
@@ -128,12 +128,12 @@ class Trainer:
             "executor": self._executor.state_dict(),
             "before": None if self._before is None else self._before.state_dict(),
             "latest": None if self._latest is None else self._latest.state_dict(),
-            "nodes": {name: node.state_dict() for name, node in self._stateful.items()},
+            "nodes": {name: node.state_dict() for name, node in stateful(self._learn_nodes).items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises StorageError where `state` is of another learn graph."""
-        saved, own = sorted(state["nodes"]), sorted(self._stateful)
+        saved, own = sorted(state["nodes"]), sorted(stateful(self._learn_nodes))
         if saved != own:
             raise StorageError(
                 f"the checkpoint holds the state of the nodes {saved}; the workflow has {own}",
@@ -145,7 +145,7 @@ class Trainer:
         self._recorder.load_state_dict(state)
         self._before = None if state["before"] is None else Evaluation.of_state(state["before"])
         self._latest = None if state["latest"] is None else Evaluation.of_state(state["latest"])
-        for name, node in self._stateful.items():
+        for name, node in stateful(self._learn_nodes).items():
             node.load_state_dict(state["nodes"][name])
 
     async def _run_step(self) -> None:
@@ -202,10 +202,6 @@ class Trainer:
             )
         self._recorder.evaluation(evaluation)
         return evaluation
-
-    @property
-    def _stateful(self) -> dict[str, Stateful]:
-        return {name: node for name, node in self._learn_nodes.items() if isinstance(node, Stateful)}
 
     @property
     def _scorer(self) -> RewardNode | None:
