@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from dagrl.types import FinishReason, Trajectory, Turn
 from dagrl.workflow.kinds import WRITER_OF, Column
+
+Updated = Literal["policy", "critic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,10 @@ class Experience:
     columns: dict[Column, Tensor] = field(default_factory=dict)
     written: dict[Column, Tensor] = field(default_factory=dict)
     """[K] bool for every column: turns for which it was written."""
+    updates: dict[Updated, Tensor] = field(default_factory=dict)
+    """[K] int64: optimizer steps that a turn was part of."""
+    excuses: dict[int, str] = field(default_factory=dict)
+    """Index of a trajectory to why it may go untrained; means nothing where an update had it all the same."""
 
     @property
     def num_tokens(self) -> int:
@@ -139,6 +146,28 @@ class Experience:
             f"column '{column}' is not written for all of these turns; a {WRITER_OF[column]} node should have"
         )
         return self.columns[column][self.sequences.tokens_of(turns)]
+
+    def note_update(self, model: Updated, turns: Tensor) -> None:
+        """Tells that an optimizer step was made on `turns`."""
+        counts = self.updates.setdefault(model, torch.zeros(len(self.turns), dtype=torch.int64))
+        counts[turns] += 1
+
+    def excuse(self, trajectories: Iterable[int], reason: str) -> None:
+        """Says why `trajectories` may go untrained; the first reason that is given stays."""
+        for trajectory in trajectories:
+            self.excuses.setdefault(trajectory, reason)
+
+    def excuse_turns(self, turns: Tensor, reason: str) -> None:
+        """The same for the trajectories of `turns`."""
+        self.excuse(torch.unique(self.turns.trajectory[turns]).tolist(), reason)
+
+    @property
+    def trained(self) -> frozenset[int]:
+        """Trajectories of which at least one turn was part of an optimizer step."""
+        found: set[int] = set()
+        for counts in self.updates.values():
+            found.update(self.turns.trajectory[counts > 0].tolist())
+        return frozenset(found)
 
     def write(self, column: Column, turns: Tensor, values: Tensor) -> None:
         """Scatters `values` ([M]) into `column` at the response tokens of `turns`, as float32."""
@@ -213,20 +242,19 @@ def _turn_table(
         is_cut=torch.tensor([turn.finish_reason is FinishReason.LENGTH for turn in turns], dtype=torch.bool),
         terminated=torch.tensor([not owner.truncated for owner in owners], dtype=torch.bool),
         truncated=torch.tensor([owner.truncated for owner in owners], dtype=torch.bool),
-        is_trained=torch.tensor(_trained(trajectories, use_all_traj), dtype=torch.bool),
+        is_trained=torch.tensor(
+            [flag for one in trajectories for flag in last_rounds(one, use_all_traj)], dtype=torch.bool
+        ),
         reward=_float32([turn.reward for turn in turns]),
         temperature=_float32([turn.temperature for turn in turns]),
         last_value=torch.zeros(len(turns), dtype=torch.float32),
     )
 
 
-def _trained(trajectories: Sequence[Trajectory], use_all_traj: bool) -> list[bool]:
-    """True for every turn, or for the turns of each node's last round only."""
-    flags: list[bool] = []
-    for trajectory in trajectories:
-        last_round = {turn.node_id: turn.round for turn in trajectory.turns}
-        flags += [use_all_traj or turn.round == last_round[turn.node_id] for turn in trajectory.turns]
-    return flags
+def last_rounds(trajectory: Trajectory, use_all_traj: bool) -> list[bool]:
+    """For each turn whether it is to be trained: all, or those of each node's last round only."""
+    last_round = {turn.node_id: turn.round for turn in trajectory.turns}
+    return [use_all_traj or turn.round == last_round[turn.node_id] for turn in trajectory.turns]
 
 
 def _int64(values: Sequence[int]) -> Tensor:

@@ -169,10 +169,17 @@ class ValueModel(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-class Models(Protocol):
-    """Lookup by agent group; every model is built once per owner."""
+class Voices(Protocol):
+    """What play needs of the models: tokenizers by agent group, and what speaks."""
 
     def tokenizer(self, group: int) -> Tokenizer: ...
+
+    @property
+    def generator(self) -> Generator: ...
+
+
+class Models(Voices, Protocol):
+    """Lookup by agent group; every model is built once per owner."""
 
     def policy(self, group: int) -> PolicyModel: ...
 
@@ -181,6 +188,3 @@ class Models(Protocol):
     def critic(self, group: int) -> ValueModel:
         """The critic that `group` uses, its own or a shared one."""
         ...
-
-    @property
-    def generator(self) -> Generator: ...

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
@@ -31,6 +32,14 @@ def locate(spec: ModelSpec, base: Path, progress: Progress) -> str:
     if spec.path is None:
         raise DagrlError("no model is given", where="config.model", how="give `path` or `recipe`")
     return _folder_or_name(spec.path, base)
+
+
+def cached_folder(location: str) -> Path | None:
+    """The folder that `locate` found, or that of a Hugging Face name in the cache; None where it has none."""
+    if Path(location).is_dir():
+        return Path(location)
+    config = try_to_load_from_cache(location, "config.json")
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def load_tokenizer(spec: ModelSpec, location: str, base: Path) -> Any:

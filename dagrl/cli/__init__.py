@@ -17,6 +17,7 @@ from dagrl.errors import DagrlError
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("dagrl.cli.run:run", "Train the team of a workflow file."),
     "validate": ("dagrl.cli.validate:validate", "Check a workflow file; everything wrong is told at once."),
+    "plan": ("dagrl.cli.plan:plan", "Say what a run will take: tokens, time, memory, disk; or what one took."),
     "graph": ("dagrl.cli.graph:graph", "Draw a workflow: text, Mermaid, SVG or HTML."),
     "ps": ("dagrl.cli.ps:ps", "List runs: state, step, last sign of life."),
     "watch": ("dagrl.cli.watch:watch", "Follow a run live."),

@@ -26,6 +26,7 @@ from dagrl.nodes.row_advantages import AgainstGroup, AgainstRole, RowAdvantages
 from dagrl.nodes.stream_advantages import StreamAdvantages
 from dagrl.nodes.train_actor import TrainActorNode
 from dagrl.nodes.train_critic import TrainCriticNode
+from dagrl.nodes.usage import Usage
 from dagrl.nodes.values import ValuesNode
 from dagrl.workflow import plugins
 from dagrl.workflow.algorithm_section import POLICY_LOSSES
@@ -39,6 +40,7 @@ class Parts:
 
     workflow: Workflow
     models: Models
+    usage: Usage
 
     @property
     def seed(self) -> int:
@@ -50,9 +52,9 @@ class Parts:
         return self.workflow.path.parent
 
 
-def build_learn_nodes(workflow: Workflow, models: Models) -> dict[str, LearnNode]:
-    """Every learn node of the workflow that ever runs by its id, in the order they run."""
-    parts = Parts(workflow=workflow, models=models)
+def build_learn_nodes(workflow: Workflow, models: Models, usage: Usage | None = None) -> dict[str, LearnNode]:
+    """Every learn node of the workflow that ever runs by its id, in the order they run; they count into `usage`."""
+    parts = Parts(workflow=workflow, models=models, usage=Usage() if usage is None else usage)
     return {node.node_id: NODES[node.kind](node, parts) for node in workflow.learn if not _is_idle(node, workflow)}
 
 
@@ -62,7 +64,7 @@ def _is_idle(node: Node, workflow: Workflow) -> bool:
 
 
 def _reward(node: Node, parts: Parts) -> LearnNode:
-    return RewardNode.of(node, parts.workflow)
+    return RewardNode.of(node, parts.workflow, parts.usage)
 
 
 def _old_logprobs(node: Node, parts: Parts) -> LearnNode:

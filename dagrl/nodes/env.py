@@ -13,6 +13,7 @@ from dagrl.errors import UserCodeError
 from dagrl.hooks import Condition, HookScene
 from dagrl.nodes.base import blaming
 from dagrl.nodes.transcript import prompt_text
+from dagrl.nodes.usage import Usage
 from dagrl.seeds import derive_seed
 from dagrl.types import Trajectory
 from dagrl.workflow.kinds import Node
@@ -37,6 +38,7 @@ class EnvNode:
         run_seed: int,
         condition: Condition | None = None,
         away: Away = nullcontext,
+        usage: Usage | None = None,
     ) -> None:
         """`base`: the folder that classes are found from. `seats`: who acts, in the order of `actions`.
 
@@ -50,11 +52,13 @@ class EnvNode:
         self._seats = seats
         self._seed = run_seed
         self._condition = condition
+        self._usage = Usage() if usage is None else usage
 
     async def is_wanted(self, trajectory: Trajectory) -> bool:
         """What `when` of an ENV node says."""
         if self._condition is None:
             return True
+        self._usage.hook_calls += not self._condition.is_always
         with blaming("when"), self._away():
             return await self._condition.holds(HookScene(trajectory=trajectory))
 
@@ -64,7 +68,7 @@ class EnvNode:
         key = (trajectory.step, trajectory.task.task_id, trajectory.sample, self.node.node_id, "env")
         seeds = [derive_seed(self._seed, *key, index) % _SEED_RANGE for index in range(len(refs))]
         opened = [(ref, self._base, self.node.options.env_kwargs) for ref in refs]
-        return EnvSession(self._runner, self._away, opened, seeds, self._seats, trajectory)
+        return EnvSession(self._runner, self._away, opened, seeds, self._seats, trajectory, usage=self._usage)
 
 
 class EnvSession:
@@ -78,6 +82,8 @@ class EnvSession:
         seeds: Sequence[int],
         seats: Seats,
         trajectory: Trajectory,
+        *,
+        usage: Usage,
     ) -> None:
         self._runner = runner
         self._away = away
@@ -85,6 +91,7 @@ class EnvSession:
         self._seeds = seeds
         self._seats = seats
         self._task = trajectory.task
+        self._usage = usage
         self._envs: list[RemoteEnv] = []
 
     async def reset(self) -> EnvAnswer:
@@ -93,6 +100,7 @@ class EnvSession:
         with blaming("env"), self._away():
             for (ref, base, kwargs), seed in zip(self._classes, self._seeds):
                 self._envs.append(await self._runner.open(ref, base, kwargs))
+                self._usage.env_calls += 1
                 answers.append(await self._envs[-1].reset(self._offers(seed), self._seats))
         return merge(answers)
 
@@ -100,7 +108,11 @@ class EnvSession:
         """Each gets the same actions, one after the other."""
         request = EnvRequest(actions=tuple(actions), ground_truth=self._task.ground_truth, seats=self._seats)
         with blaming("env"), self._away():
-            return merge([await env.step(request) for env in self._envs])
+            answers: list[EnvAnswer] = []
+            for env in self._envs:
+                self._usage.env_calls += 1
+                answers.append(await env.step(request))
+            return merge(answers)
 
     async def close(self) -> list[str]:
         """Closes all; gives the messages of those whose `close` failed."""

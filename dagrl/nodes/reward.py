@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import torch
 
 from dagrl.errors import FaultBudgetError, UserCodeError
 from dagrl.experience import Experience, cumulative
+from dagrl.nodes.usage import Usage
 from dagrl.rewards import REWARDS
 from dagrl.rewards.runner import RewardResult, call_reward
 from dagrl.types import Metrics, Trajectory, Turn
@@ -24,16 +25,24 @@ class RewardNode:
     """Scores with `judge`, or leaves the environment's rewards as they are where `judge` is None."""
 
     def __init__(
-        self, node: Node, judge: Judge | None, *, reward_mode: RewardPlacement, adds: bool, max_failed_fraction: float
+        self,
+        node: Node,
+        judge: Judge | None,
+        *,
+        reward_mode: RewardPlacement,
+        adds: bool,
+        max_failed_fraction: float,
+        usage: Usage | None = None,
     ) -> None:
         self.node = node
         self._judge = judge
         self._reward_mode = reward_mode
         self._adds = adds
         self._max_failed_fraction = max_failed_fraction
+        self._usage = Usage() if usage is None else usage
 
     @classmethod
-    def of(cls, node: Node, workflow: Workflow) -> RewardNode:
+    def of(cls, node: Node, workflow: Workflow, usage: Usage | None = None) -> RewardNode:
         """As the workflow says: the node's own function, the default one, or the environment's rewards alone."""
         config = workflow.spec.config
         adds = node.options.combine == "add"
@@ -48,10 +57,13 @@ class RewardNode:
             reward_mode=reward_placement(workflow.nodes, node.algorithm),
             adds=adds,
             max_failed_fraction=config.rollout.max_failed_fraction,
+            usage=usage,
         )
 
     def run(self, experience: Experience, step: int) -> Metrics:
         unjudged = self.score(experience.trajectories)
+        for index, reason in unjudged.items():
+            experience.excuse([index], reason)
         table = experience.turns
         table.reward = torch.tensor(
             [turn.reward for trajectory in experience.trajectories for turn in trajectory.turns], dtype=torch.float32
@@ -60,23 +72,25 @@ class RewardNode:
         metrics = reward_summary(experience.trajectories, unjudged)
         return metrics | {"unplaced": float(place(experience, self.node.groups))}
 
-    def score(self, trajectories: Sequence[Trajectory]) -> set[int]:
-        """Fills `turn.reward` and `trajectory.reward`; gives the indices of those that could not be judged.
+    def score(self, trajectories: Sequence[Trajectory]) -> dict[int, str]:
+        """Fills `turn.reward` and `trajectory.reward`; gives the indices of those that could not be judged, and why.
 
         Raises FaultBudgetError when the reward function failed on more than the allowed fraction.
         """
         if self._judge is None:
-            return set()
-        unjudged: set[int] = set()
+            return {}
+        unjudged: dict[int, str] = {}
         errors: list[UserCodeError] = []
         for index, trajectory in enumerate(trajectories):
+            self._usage.judge_calls += 1
             try:
                 result = self._judge(trajectory)
             except UserCodeError as error:
                 errors.append(error)
-                result = None
+                unjudged[index] = f"reward_{error.kind}"
+                continue
             if result is None:
-                unjudged.add(index)
+                unjudged[index] = "reward_undecided"
             else:
                 self._give(trajectory, result)
         if len(errors) > self._max_failed_fraction * len(trajectories):
@@ -133,7 +147,7 @@ def place(experience: Experience, groups: Sequence[int]) -> int:
     return num_unplaced
 
 
-def reward_summary(trajectories: Sequence[Trajectory], unjudged: set[int]) -> Metrics:
+def reward_summary(trajectories: Sequence[Trajectory], unjudged: Collection[int]) -> Metrics:
     """Of the rewards of a step; `unjudged` are the places of those that could not be judged."""
     judged = [trajectory for index, trajectory in enumerate(trajectories) if index not in unjudged]
     metrics = {"unknown": float(len(unjudged))}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from dagrl.backends.base import Generator, Tokenizer
 from dagrl.hooks import Condition, Hooks, HookScene
 from dagrl.nodes.base import ContextFull, Cue, blaming
+from dagrl.nodes.usage import Usage
 from dagrl.seeds import derive_seed
 from dagrl.trace_events import Kind, Timed, untimed
 from dagrl.types import Completion, GenerationRequest, Sampled, Trajectory, Turn
@@ -30,6 +31,7 @@ class RolloutNode:
         max_context_len: int,
         run_seed: int,
         timed: Timed = untimed,
+        usage: Usage | None = None,
     ) -> None:
         """`max_context_len`: tokens of prompt and response together."""
         self.node = node
@@ -39,6 +41,7 @@ class RolloutNode:
         self._condition = condition
         self._max_context_len = max_context_len
         self._seed = run_seed
+        self._usage = Usage() if usage is None else usage
         in_hooks, nowhere = timed(Kind.HOOK, node.node_id), nullcontext()
         self._speaking = timed(Kind.SPEAK, node.node_id)
         self._in_when = nowhere if condition.is_always else in_hooks
@@ -47,6 +50,7 @@ class RolloutNode:
 
     async def is_wanted(self, trajectory: Trajectory) -> bool:
         """What `when` says."""
+        self._usage.hook_calls += not self._condition.is_always
         with blaming("when"), self._generator.away(), self._in_when:
             return await self._condition.holds(HookScene(trajectory=trajectory))
 
@@ -65,17 +69,21 @@ class RolloutNode:
         started = time.perf_counter()
         scene = HookScene(trajectory=cue.trajectory, inputs=cue.inputs)
         obs_ids = None if cue.obs is None else encode_foreign(self._tokenizer, cue.obs)
+        self._usage.hook_calls += self.hooks.has_pre
         with blaming("pre_process"), self._generator.away(), self._in_pre:
             prompt_ids = await self.hooks.pre(self._tokenizer, cue.context_ids, obs_ids, scene)
         request = self._request(cue, prompt_ids, branch)
         with self._speaking:
             completion = await self._generator.generate(request)
+        self._usage.prompt_tokens[self.node.agent_group] += len(prompt_ids)
+        self._usage.generated_tokens[self.node.agent_group] += len(completion.token_ids)
         sampled = Sampled(
             agent_group=request.agent_group,
             prompt_ids=request.prompt_ids,
             response_ids=completion.token_ids,
             logprobs=completion.logprobs,
         )
+        self._usage.hook_calls += self.hooks.has_post
         with blaming("post_process"), self._generator.away(), self._in_post:
             transcript = await self.hooks.post(self._tokenizer, cue.context_ids, completion.token_ids, scene)
         turn = self._turn(cue, branch, prompt_ids, completion, transcript)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from dagrl.algorithms import explained_variance, token_weights, value_loss
 from dagrl.backends.base import MicroBatch, UpdateStats, ValueModel
-from dagrl.experience import Experience
+from dagrl.experience import Experience, Updated
 from dagrl.nodes.stream import Sums, minibatch_seed, minibatches
 from dagrl.types import Metrics
 from dagrl.workflow.kinds import Column, Node
@@ -30,6 +30,7 @@ class TrainCriticNode:
             seed = minibatch_seed(self._seed, step, self.node.node_id, epoch)
             for batch in minibatches(experience, turns, spec.ppo_mini_batch_size, seed):
                 stats.append(self._update(experience, batch, sums))
+                note_update(experience, "critic", batch, stats[-1])
         returns = experience.read(Column.RETURNS, turns)
         return {
             "loss": sum(stat.loss for stat in stats) / len(stats),
@@ -54,6 +55,14 @@ class TrainCriticNode:
             return (own_weights * result.loss_T).sum()
 
         return self._critic.update(experience.select(turns), loss)
+
+
+def note_update(experience: Experience, model: Updated, turns: Tensor, stats: UpdateStats) -> None:
+    """Writes down whether `turns` were part of an optimizer step."""
+    if stats.is_finite:
+        experience.note_update(model, turns)
+    else:
+        experience.excuse_turns(turns, "nonfinite")
 
 
 def update_metrics(stats: list[UpdateStats]) -> Metrics:

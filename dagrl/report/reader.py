@@ -142,6 +142,12 @@ class RunReader:
         return total if isinstance(total, int) else None
 
     @property
+    def limits(self) -> dict[str, Any]:
+        """`config.stop_when`; empty where the run has no budgets."""
+        limits = _inner(self.workflow, "config", "stop_when")
+        return dict(limits) if isinstance(limits, Mapping) else {}
+
+    @property
     def agents(self) -> tuple[str, ...]:
         """Names of the agents, by group, as the metrics spell them."""
         groups = self.workflow.get("agent_groups")

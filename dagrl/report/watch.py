@@ -15,6 +15,7 @@ from dagrl.report.metrics import Row, merged, series
 from dagrl.report.reader import DEAD, RunReader, RunStatus
 from dagrl.report.screen import BAD, DIM, GOOD, HEAD, Line, Screen, plain, printable, table
 from dagrl.report.sparkline import resample, sparkline
+from dagrl.workflow.budgets import as_line, budgets
 
 NUM_OLD_LINES = 10
 """Steps from before the watching began, without a terminal."""
@@ -71,7 +72,8 @@ def overview(reader: RunReader, status: RunStatus, now: float) -> list[Line]:
     """The whole screen: state, curves, agents, where the time goes."""
     rows = merged(reader.metrics())
     doing = [(f"now: {doing_text(status.doing, now)}", DIM)] if status.is_running and status.doing is not None else []
-    lines = [_title(reader, status, rows, now), *doing, *_troubles(reader, status, rows, now), *_curve_lines(rows)]
+    lines = [_title(reader, status, rows, now), *doing, *_budget_lines(reader, rows)]
+    lines += [*_troubles(reader, status, rows, now), *_curve_lines(rows)]
     last = rows[-1] if rows else {}
     for block in (_agent_lines(reader.agents, rows), _time_lines(last)):
         lines += [("", ""), *block] if block else []
@@ -116,6 +118,15 @@ def _title(reader: RunReader, status: RunStatus, rows: Sequence[Row], now: float
     if age_s is not None:
         parts.append(f"last sign {duration(age_s)} ago")
     return " | ".join(parts), _STATE_STYLES.get(status.state, "")
+
+
+def _budget_lines(reader: RunReader, rows: Sequence[Row]) -> list[Line]:
+    """How much of each budget of `stop_when` is used."""
+    latest: dict[str, float | None] = {}
+    for row in rows:
+        latest |= row
+    used = as_line(budgets(reader.limits, latest))
+    return [(f"budgets: {used}", "")] if used else []
 
 
 def _troubles(reader: RunReader, status: RunStatus, rows: Sequence[Row], now: float) -> list[Line]:

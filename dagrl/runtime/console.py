@@ -28,6 +28,7 @@ from dagrl.runtime.narration import (
     time_shares,
 )
 from dagrl.types import Metrics, Trajectory
+from dagrl.workflow.budgets import as_line, budgets
 from dagrl.workflow.graph import Workflow
 
 PLAIN_PROGRESS_STEP = 0.1
@@ -52,6 +53,7 @@ class Console:
         self._role_names: dict[str, str] = {}
         self._agents: tuple[str, ...] = ()
         self._total_steps = 0
+        self._limits: dict[str, float | None] = {}
         self._started = time.monotonic()
 
     def note(self, text: str) -> None:
@@ -79,6 +81,7 @@ class Console:
         self._role_names = {node.node_id: node.role_name for node in workflow.nodes}
         self._agents = tuple(group.name for group in workflow.groups)
         self._total_steps = total_steps
+        self._limits = workflow.spec.config.stop_when.model_dump()
         self._started = time.monotonic()
         self._print(
             f"{workflow.spec.dag_id}: {len(self._agents)} agents ({', '.join(self._agents)}), {total_steps} steps, "
@@ -88,7 +91,8 @@ class Console:
     def step(self, done: int, metrics: Metrics, seconds: Mapping[str, float]) -> None:
         """`done` steps are finished; `seconds` by node, and `play`."""
         eta_s = (time.monotonic() - self._started) / max(done, 1) * (self._total_steps - done)
-        self._print(step_line(done, self._total_steps, metrics, seconds, eta_s))
+        used = as_line(budgets(self._limits, metrics))
+        self._print(step_line(done, self._total_steps, metrics, seconds, eta_s) + (f" | {used}" if used else ""))
         if self._is_terminal:
             title = f"step {done}/{self._total_steps}, ETA {duration(eta_s)}"
             self._show_live(_table(title, self._agents, metrics, seconds))

@@ -59,16 +59,23 @@ def _bytes(model: ModelSpec, *, is_trained: bool) -> int:
 
 def count_weights(folder: Path) -> int | None:
     """Numbers in the safetensors files of a model's folder; None where it has none."""
-    files = sorted(folder.glob("*.safetensors"))
-    return sum(_count(file) for file in files) if files else None
+    shapes = weight_shapes(folder)
+    return sum(math.prod(shape) for shape in shapes.values()) if shapes else None
 
 
-def _count(file: Path) -> int:
+def weight_shapes(folder: Path) -> dict[str, Sequence[int]]:
+    """Name → shape of every tensor in a folder's safetensors files; empty where it has none."""
+    found: dict[str, Sequence[int]] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        found |= _shapes(file)
+    return found
+
+
+def _shapes(file: Path) -> dict[str, Sequence[int]]:
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(min(length, _HEADER_LIMIT)))
-    shapes: Sequence[Sequence[int]] = [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
-    return sum(math.prod(shape) for shape in shapes)
+    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
 
 
 def shown(num_bytes: int) -> str:

@@ -6,19 +6,18 @@ the door to tensorboard.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from dagrl.errors import StorageError
+from dagrl.runtime.line_log import LineLog, cut_to, read_lines
 from dagrl.runtime.storage import make_folder, storage
 
 METRICS_FILE = "metrics.jsonl"
@@ -40,7 +39,7 @@ class MetricsWriter:
     def __init__(self, folder: Path) -> None:
         make_folder(folder)
         self._folder = folder
-        self._lines = {name: _open_lines(folder / name) for name in (TIMINGS_FILE, METRICS_FILE)}
+        self._lines = {name: LineLog(folder / name) for name in (TIMINGS_FILE, METRICS_FILE)}
         events = make_folder(folder / TENSORBOARD_FOLDER)
         now = time.time()
         self._events_path = events / f"events.out.tfevents.{now:.6f}.{os.getpid()}"
@@ -55,27 +54,22 @@ class MetricsWriter:
         numbers = {name: _json_number(value) for name, value in metrics.items()}
         clocks = {name: numbers.pop(name) for name in metrics if name.startswith(CLOCKS)}
         row: dict[str, Any] = {"step": step, "nonfinite": [name for name, value in numbers.items() if value is None]}
-        self._write_line(TIMINGS_FILE, {"step": step, "time": now} | clocks)
-        self._write_line(METRICS_FILE, row | numbers)
+        self._lines[TIMINGS_FILE].write({"step": step, "time": now} | clocks)
+        self._lines[METRICS_FILE].write(row | numbers)
         values = [Summary.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()]
         self._write_event(Event(wall_time=now, step=step, summary=Summary(value=values)))
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each file so far, by its path in the run folder; for `cut_back`."""
-        files = [*self._lines, *(f"{TENSORBOARD_FOLDER}/{file.name}" for file in self._events_path.parent.iterdir())]
-        return {name: (self._folder / name).stat().st_size for name in sorted(files)}
+        events = {f"{TENSORBOARD_FOLDER}/{file.name}": file for file in sorted(self._events_path.parent.iterdir())}
+        lines = {name: log.size() for name, log in self._lines.items()}
+        return lines | {name: file.stat().st_size for name, file in events.items()}
 
     def close(self) -> None:
-        for name, file in self._lines.items():
-            with storage(self._folder / name):
-                file.close()
+        for log in self._lines.values():
+            log.close()
         with storage(self._events_path):
             self._events.close()
-
-    def _write_line(self, name: str, row: Mapping[str, Any]) -> None:
-        with storage(self._folder / name):
-            self._lines[name].write(json.dumps(row, allow_nan=False) + "\n")
-            self._lines[name].flush()
 
     def _write_event(self, event: Event) -> None:
         with storage(self._events_path):
@@ -86,14 +80,7 @@ class MetricsWriter:
 def cut_back(folder: Path, sizes: Mapping[str, int]) -> None:
     """Makes the files of metrics in `folder` as long as they were when `MetricsWriter.sizes` gave `sizes`."""
     for path in [folder / METRICS_FILE, folder / TIMINGS_FILE, *(folder / TENSORBOARD_FOLDER).glob("*")]:
-        size = sizes.get(path.relative_to(folder).as_posix())
-        with storage(path):
-            if size is None:
-                path.unlink(missing_ok=True)
-            elif path.stat().st_size < size:
-                raise StorageError("is shorter than when the checkpoint was made", where=str(path))
-            else:
-                os.truncate(path, size)
+        cut_to(path, sizes.get(path.relative_to(folder).as_posix()))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -102,43 +89,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     Raises StorageError where the file cannot be read or another line is broken.
     """
     clocks_path = path.with_name(TIMINGS_FILE)
-    clocks = _read_lines(clocks_path) if clocks_path.exists() else []
-    rows = _read_lines(path)
+    clocks = read_lines(clocks_path) if clocks_path.exists() else []
+    rows = read_lines(path)
     return [row | clock for row, clock in zip(rows, [*clocks, *[{}] * len(rows)])]
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    with storage(path):
-        text = path.read_text(encoding="utf-8", errors="replace")
-    lines = text.split("\n")
-    return [_parse(line, path, number) for number, line in enumerate(lines[:-1], start=1)]
-
-
-def _open_lines(path: Path) -> TextIO:
-    with storage(path):
-        _cut_torn_line(path)
-        return path.open("a", encoding="utf-8")
-
-
-def _parse(line: str, path: Path, number: int) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise StorageError(f"is not JSON: {error}", where=f"{path}:{number}") from error
-    if not isinstance(row, dict):
-        raise StorageError(f"is a {type(row).__name__}, not a row of metrics", where=f"{path}:{number}")
-    return row
 
 
 def _json_number(value: float) -> float | int | None:
     number = value if isinstance(value, int) else float(value)
     return number if math.isfinite(number) else None
-
-
-def _cut_torn_line(path: Path) -> None:
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.truncate(path, whole)

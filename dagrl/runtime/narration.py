@@ -10,6 +10,7 @@ from dagrl.plain_text import duration, safe
 from dagrl.runtime.evaluate import Evaluation
 from dagrl.runtime.statistics import paired_difference
 from dagrl.types import Metrics, Trajectory, Turn
+from dagrl.workflow.budgets import Budget
 
 MAX_TEXT_CHARS = 600
 """Of one message of a sample conversation; the rest stands in the trajectory log."""
@@ -34,6 +35,9 @@ class ClosingReport(Protocol):
 
     @property
     def stopped_by(self) -> int | None: ...
+
+    @property
+    def spent(self) -> Budget | None: ...
 
     @property
     def checkpoint(self) -> Path | None: ...
@@ -106,7 +110,10 @@ def prompt_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
 def report_lines(report: ClosingReport, folder: Path, total_steps: int, elapsed_s: float) -> list[str]:
     """What was reached, what each agent brings, where everything is, what to do next."""
     took = f"{report.num_steps} of {total_steps} steps in {duration(elapsed_s)}"
-    head = f"Done: {took}." if report.stopped_by is None else f"Stopped by signal {report.stopped_by}: {took}."
+    if report.stopped_by is not None:
+        head = f"Stopped by signal {report.stopped_by}: {took}."
+    else:
+        head = f"Done: {took}." if report.spent is None else f"Done by config.stop_when, {report.spent}: {took}."
     return [head, *_accuracy_lines(report), *_place_lines(report, folder)]
 
 

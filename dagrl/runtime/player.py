@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dagrl.backends.base import Generator, Models, TellsPasses
+from dagrl.backends.base import Generator, Models, TellsPasses, Voices
 from dagrl.environments.runner import EnvRunner
 from dagrl.errors import DagrlError
 from dagrl.hooks import Condition, Hooks
@@ -17,11 +17,12 @@ from dagrl.nodes.base import TrajectoryFault
 from dagrl.nodes.env import EnvNode
 from dagrl.nodes.rollout import RolloutNode
 from dagrl.nodes.transcript import Scribe
+from dagrl.nodes.usage import Usage
 from dagrl.runtime.conversation import Conversation, Scene, Stage
 from dagrl.runtime.failures import check_budget, write_failure
 from dagrl.runtime.plan import PlayPlan, make_plan
 from dagrl.runtime.trace import Trace
-from dagrl.trace_events import Kind, Timed
+from dagrl.trace_events import Kind, Timed, untimed
 from dagrl.types import FailedTrajectory, Metrics, StopReason, Task, Trajectory
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import Node, NodeKind, reward_placement
@@ -51,10 +52,13 @@ class Player:
         *,
         run_seed: int,
         failures_dir: Path | None = None,
+        usage: Usage | None = None,
         trace: Trace | None = None,
     ) -> None:
-        """Loads all hooks. `failures_dir`: where failed trajectories are written, None writes none. `trace` is told of
-        everything that begins and ends."""
+        """Loads all hooks. `failures_dir`: where failed trajectories are written, None writes none.
+
+        `usage` counts tokens and calls; `trace` is told of everything that begins and ends.
+        """
         rollout, algorithm = workflow.spec.config.rollout, workflow.spec.config.algorithm
         self._max_failed_fraction = rollout.max_failed_fraction
         self._max_concurrency = rollout.max_concurrency
@@ -64,13 +68,15 @@ class Player:
         self._is_warm = False
         self._run_seed = run_seed
         self._failures_dir = failures_dir
+        counted = Usage() if usage is None else usage
         self._trace = Trace() if trace is None else trace
         if isinstance(models.generator, TellsPasses):
             models.generator.tell_passes(self._trace.timed)
         plan = make_plan(workflow)
+        nodes = rollout_nodes(workflow, plan, models, run_seed=run_seed, usage=counted, timed=self._trace.timed)
         self._stage = Stage(
             plan=plan,
-            rollouts=_rollouts(workflow, plan, models, run_seed, self._trace.timed),
+            rollouts=nodes,
             envs={
                 unit: EnvNode(
                     env.node,
@@ -80,6 +86,7 @@ class Player:
                     run_seed=run_seed,
                     condition=_condition(env.node, workflow),
                     away=_timed_away(models.generator, self._trace.timed(Kind.ENV, unit)),
+                    usage=counted,
                 )
                 for unit, env in plan.envs.items()
             },
@@ -225,20 +232,22 @@ def _timed_away(
     return away
 
 
-def _rollouts(
-    workflow: Workflow, plan: PlayPlan, models: Models, run_seed: int, timed: Timed
+def rollout_nodes(
+    workflow: Workflow, plan: PlayPlan, voices: Voices, *, run_seed: int, usage: Usage, timed: Timed = untimed
 ) -> dict[str, RolloutNode]:
+    """Every rollout node by its id, with its hooks loaded; they count into `usage`."""
     base, rollout = workflow.path.parent, workflow.spec.config.rollout
     return {
         name: RolloutNode(
             node,
-            tokenizer=models.tokenizer(node.agent_group),
-            generator=models.generator,
+            tokenizer=voices.tokenizer(node.agent_group),
+            generator=voices.generator,
             hooks=Hooks(node.options, base, timeout_s=rollout.hook_timeout_s),
             condition=Condition(node.options.when, base, timeout_s=rollout.hook_timeout_s),
             max_context_len=rollout.max_context_len,
             run_seed=run_seed,
             timed=timed,
+            usage=usage,
         )
         for name, node in plan.rollouts.items()
     }

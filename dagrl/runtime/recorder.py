@@ -12,6 +12,8 @@ from dagrl.runtime import checkpoint
 from dagrl.runtime.console import Console
 from dagrl.runtime.evaluate import Evaluation
 from dagrl.runtime.identity import identities
+from dagrl.runtime.ledger import LEDGER_FILE
+from dagrl.runtime.line_log import LineLog
 from dagrl.runtime.metrics import MetricsWriter
 from dagrl.runtime.process_random import random_state
 from dagrl.runtime.retention import Retention
@@ -35,6 +37,7 @@ class Recorder:
         self._console = console
         self._trace = trace
         self._metrics = MetricsWriter(folder.path)
+        self._ledger = LineLog(folder.path / LEDGER_FILE)
         self._watchdog = Watchdog()
         self._accuracies: dict[int, float] = {}
         self._identities = identities(workflow, pool)
@@ -62,10 +65,15 @@ class Recorder:
         """Tells of something that is going wrong, after `done` steps."""
         self._console.note(f"warning after step {done}: {warning}")
 
-    def evaluation(self, evaluation: Evaluation) -> None:
-        """Held-out results; those without an agent are shown and logged, but are no point of the curve."""
+    def ledger(self, row: Mapping[str, Any]) -> None:
+        """The books of a step or an evaluation."""
+        self._ledger.write(row)
+
+    def evaluation(self, evaluation: Evaluation, totals: Metrics) -> None:
+        """Held-out results and what the run has used by now; those without an agent are shown and logged, but are no
+        point of the curve."""
         if evaluation.without is None:
-            self._metrics.write(evaluation.step, evaluation.metrics())
+            self._metrics.write(evaluation.step, evaluation.metrics() | totals)
             self._accuracies[evaluation.step] = evaluation.accuracy.mean
         if self._trainer.log_trajectories:
             experience = collate(evaluation.trajectories)
@@ -95,7 +103,7 @@ class Recorder:
                     "accuracies": self._accuracies,
                     "watchdog": self._watchdog.state_dict(),
                     "random": random_state(),
-                    "files": self._metrics.sizes() | self._trace.sizes(),
+                    "files": self._metrics.sizes() | {LEDGER_FILE: self._ledger.size()} | self._trace.sizes(),
                 },
                 identity=self._identities,
             ),
@@ -111,6 +119,11 @@ class Recorder:
         self._accuracies = dict(state["accuracies"])
         self._watchdog.load_state_dict(state["watchdog"])
 
+    def note(self, text: str) -> None:
+        """A line of news on the terminal."""
+        self._console.note(text)
+
     def close(self) -> None:
         self._metrics.close()
         self._trace.close()
+        self._ledger.close()

@@ -14,6 +14,8 @@ from typing import Any
 from dagrl.backends.pool import ModelPool
 from dagrl.errors import DagrlError, StorageError
 from dagrl.runtime import checkpoint, identity, trace
+from dagrl.runtime.ledger import LEDGER_FILE
+from dagrl.runtime.line_log import cut_to
 from dagrl.runtime.metrics import cut_back
 from dagrl.runtime.process_random import set_random_state
 from dagrl.runtime.storage import TEMP_PREFIX, remove, storage
@@ -111,6 +113,7 @@ def cut_back_to(run: Path, point: ResumePoint) -> None:
                 remove(leftover)
     cut_back(run, point.state["files"])
     trace.cut_back(run / TRACE_FILE, point.state["files"].get(TRACE_FILE))
+    cut_to(run / LEDGER_FILE, point.state["files"].get(LEDGER_FILE))
     for file in (run / "trajectories").glob("*.parquet"):
         found = _STEP_OF_FILE.match(file.name)
         if found is not None and int(found[1]) > point.step:

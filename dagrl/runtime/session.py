@@ -21,9 +21,11 @@ from dagrl.environments.runner import EnvRunner
 from dagrl.errors import DataError, StorageError
 from dagrl.nodes import build_learn_nodes
 from dagrl.nodes.transcript import PROMPT, Scribe
+from dagrl.nodes.usage import Usage
 from dagrl.runtime import manifest
 from dagrl.runtime.console import Console
 from dagrl.runtime.executor import Executor
+from dagrl.runtime.ledger import Ledger
 from dagrl.runtime.live_status import LiveStatus
 from dagrl.runtime.player import Player
 from dagrl.runtime.process_random import seed_process
@@ -109,10 +111,11 @@ def _build(
     trace = Trace(folder.path / TRACE_FILE, workflow, num_full_steps=config.trainer.trace_steps)
     recorder = Recorder(workflow, folder, pool, console, trace)
     stack.callback(recorder.close)
+    usage = Usage()
     stack.enter_context(LiveStatus(folder, trace))
-    player = open_player(workflow, pool, failures_dir=folder.failures, trace=trace)
+    player = open_player(workflow, pool, failures_dir=folder.failures, usage=usage, trace=trace)
     stack.callback(player.close)
-    nodes = build_learn_nodes(workflow, pool)
+    nodes = build_learn_nodes(workflow, pool, usage)
     console.begin(workflow, total_steps=total_steps, num_train=len(train), num_held_out=len(held_out))
     trainer = Trainer(
         workflow,
@@ -123,6 +126,7 @@ def _build(
         val_tasks=held_out[: data.val_max_prompts],
         recorder=recorder,
         trace=trace,
+        ledger=Ledger([group.name for group in workflow.groups], usage),
         total_steps=total_steps,
     )
     seed_process(config.trainer.seed)  # making a model may have drawn from it
@@ -164,12 +168,18 @@ def prepare_process(workflow: Workflow) -> None:
 
 
 def open_player(
-    workflow: Workflow, pool: ModelPool, *, failures_dir: Path | None = None, trace: Trace | None = None
+    workflow: Workflow,
+    pool: ModelPool,
+    *,
+    failures_dir: Path | None = None,
+    usage: Usage | None = None,
+    trace: Trace | None = None,
 ) -> Player:
-    """A player with environment processes of its own; `close` ends them."""
+    """A player with environment processes of its own; `close` ends them. It counts into `usage`."""
     config = workflow.spec.config
     runner = EnvRunner(num_workers=config.rollout.env_workers, timeout_s=config.rollout.env_timeout_s)
-    return Player(workflow, pool, runner, run_seed=config.trainer.seed, failures_dir=failures_dir, trace=trace)
+    seed = config.trainer.seed
+    return Player(workflow, pool, runner, run_seed=seed, failures_dir=failures_dir, usage=usage, trace=trace)
 
 
 def optimizer_steps(workflow: Workflow, total_steps: int) -> dict[str, int]:

@@ -15,12 +15,14 @@ from dagrl.nodes.base import LearnNode, stateful
 from dagrl.nodes.reward import RewardNode
 from dagrl.runtime.evaluate import Evaluation, evaluate
 from dagrl.runtime.executor import Executor
+from dagrl.runtime.ledger import Ledger
 from dagrl.runtime.player import Player
 from dagrl.runtime.recorder import Recorder
 from dagrl.runtime.summary import step_metrics
 from dagrl.runtime.trace import Trace
 from dagrl.trace_events import EVALUATE, LEARN, PLAY, WRITE
 from dagrl.types import Metrics, Task
+from dagrl.workflow.budgets import Budget, budgets
 from dagrl.workflow.graph import Workflow
 
 
@@ -36,6 +38,8 @@ class TrainingReport:
     """The team at the end, with one agent's text left out."""
     stopped_by: int | None
     """Number of the signal that ended the run early; None where it came to its end."""
+    spent: Budget | None
+    """The budget of `stop_when` that ended the run."""
     checkpoint: Path | None
 
     def has_improved_by(self, least: float | None) -> bool:
@@ -61,6 +65,7 @@ class Trainer:
         val_tasks: Sequence[Task],
         recorder: Recorder,
         trace: Trace,
+        ledger: Ledger,
         total_steps: int,
     ) -> None:
         self._workflow = workflow
@@ -72,12 +77,15 @@ class Trainer:
         self._val_tasks = val_tasks
         self._recorder = recorder
         self._trace = trace
+        self._ledger = ledger
         self._total_steps = total_steps
         self._step = 0
         self._before: Evaluation | None = None
         self._latest: Evaluation | None = None
         self._stopped_by: int | None = None
         self._saved_at = time.monotonic()
+        self._seconds_before = 0.0
+        self._started = time.perf_counter()
 
     def request_stop(self, signal_number: int) -> None:
         """Ends the run after the step that is going on."""
@@ -97,11 +105,14 @@ class Trainer:
         trainer = self._config.trainer
         self._saved_at = time.monotonic()
         has_val = len(self._val_tasks) > 0
+        self._started = time.perf_counter()
+        if (spent := self._spent) is not None:
+            self._recorder.note(f"config.stop_when: the budget is spent ({spent}): nothing more is trained")
         if has_val and trainer.val_before_train and self._before is None:
             self._before = self._latest = await self._evaluate()
-        while self._step < self._total_steps and not self.is_stopping:
+        while self._step < self._total_steps and not self.is_stopping and (spent := self._spent) is None:
             await self._run_step()
-            is_last = self._step == self._total_steps
+            is_last = self._step == self._total_steps or self._spent is not None
             if has_val and trainer.test_freq and self._step % trainer.test_freq == 0 and not is_last:
                 self._latest = await self._evaluate()
             if self._is_save_due and not is_last and not self.is_stopping:
@@ -109,7 +120,8 @@ class Trainer:
         checkpoint = self._save()
         without: tuple[Evaluation, ...] = ()
         if has_val and not self.is_stopping:
-            self._latest = await self._evaluate()
+            if self._latest is None or self._latest.step < self._step:
+                self._latest = await self._evaluate()
             without = tuple([await self._evaluate(without=node_id) for node_id in trainer.val_without])
         return TrainingReport(
             num_steps=self._step,
@@ -117,14 +129,19 @@ class Trainer:
             after=self._latest,
             without=without,
             stopped_by=self._stopped_by,
+            spent=spent,
             checkpoint=checkpoint,
         )
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run stands, without the models: step, data position, and the state of every node that has one."""
+        loader = self._loader.state_dict()
+        self._ledger.check(loader["drawn"])
         return {
             "step": self._step,
-            "loader": self._loader.state_dict(),
+            "loader": loader,
+            "ledger": self._ledger.state_dict(),
+            "seconds": self._seconds,
             "executor": self._executor.state_dict(),
             "before": None if self._before is None else self._before.state_dict(),
             "latest": None if self._latest is None else self._latest.state_dict(),
@@ -141,6 +158,8 @@ class Trainer:
             )
         self._step = state["step"]
         self._loader.load_state_dict(state["loader"])
+        self._ledger.load_state_dict(state["ledger"])
+        self._seconds_before = state["seconds"]
         self._executor.load_state_dict(state["executor"])
         self._recorder.load_state_dict(state)
         self._before = None if state["before"] is None else Evaluation.of_state(state["before"])
@@ -152,7 +171,9 @@ class Trainer:
         step, rollout = self._step, self._config.rollout
         with self._trace.step(step + 1):
             with self._trace.phase(PLAY, is_played=True) as play:
-                played = await self._player.play(self._loader.next_batch(), step=step, sampling="train", n=rollout.n)
+                tasks = self._loader.next_batch()
+                self._ledger.issue(step, tasks, rollout.n)
+                played = await self._player.play(tasks, step=step, sampling="train", n=rollout.n)
             with self._trace.phase(LEARN):
                 experience = collate(played.trajectories, use_all_traj=rollout.use_all_traj)
                 learnt = self._executor.learn(experience, step) if len(experience.turns) else None
@@ -162,6 +183,7 @@ class Trainer:
                 metrics |= learnt.metrics
                 seconds |= learnt.seconds
             with self._trace.phase(WRITE):
+                self._recorder.ledger(self._ledger.settle(step, experience, played.failed))
                 self._record(step, experience, metrics, seconds)
                 for warning in () if learnt is None else learnt.warnings:
                     self._recorder.warn(step + 1, warning)
@@ -172,6 +194,7 @@ class Trainer:
         metrics |= {f"perf/seconds/{name}": value for name, value in seconds.items()}
         metrics["perf/seconds_per_step"] = total
         metrics["perf/tokens_per_second"] = experience.num_tokens / total
+        metrics |= self._totals()
         self._recorder.step(step, experience, metrics, seconds)
 
     def _save(self) -> Path:
@@ -200,8 +223,25 @@ class Trainer:
                 batch_size=data.val_batch_size,
                 without=without,
             )
-        self._recorder.evaluation(evaluation)
+        num_asked = len(self._val_tasks) * rollout.val_kwargs.n
+        self._recorder.ledger(self._ledger.settle_evaluation(evaluation, num_asked))
+        self._recorder.evaluation(evaluation, self._totals())
         return evaluation
+
+    def _totals(self) -> Metrics:
+        """What the run has used so far, earlier parts included."""
+        return self._ledger.metrics() | {"perf/seconds_total": self._seconds}
+
+    @property
+    def _seconds(self) -> float:
+        return self._seconds_before + time.perf_counter() - self._started
+
+    @property
+    def _spent(self) -> Budget | None:
+        """The first budget that is used up."""
+        accuracy = {} if self._latest is None else {"val/accuracy": self._latest.accuracy.mean}
+        limits = self._config.stop_when.model_dump()
+        return next((one for one in budgets(limits, self._totals() | accuracy) if one.is_spent), None)
 
     @property
     def _scorer(self) -> RewardNode | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from dagrl.workflow.algorithm_section import AlgorithmSpec
+from dagrl.workflow.budgets import StopSpec
 from dagrl.workflow.fields import BelowOne, Count, Fraction, NonNegative, Paths, Positive, PositiveInt, Spec
 
 
@@ -313,5 +314,7 @@ class ConfigSpec(Spec):
     """How critics are made and updated."""
     trainer: TrainerSpec = TrainerSpec()
     """Length of the run, evaluation, checkpoints."""
+    stop_when: StopSpec = StopSpec()
+    """Budgets that end the run early."""
     executor: ExecutorSpec = ExecutorSpec()
     """Where the run's work is done."""

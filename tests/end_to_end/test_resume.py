@@ -22,7 +22,7 @@ OPTIONS = ("trainer.save_freq=3", "trainer.test_freq=4")
 
 def fingerprint(run: Path) -> dict[str, str]:
     """SHA-256 of everything that must repeat byte for byte."""
-    files = [run / "metrics.jsonl", *(run / "trajectories").glob("*.parquet")]
+    files = [run / "metrics.jsonl", run / "ledger.jsonl", *(run / "trajectories").glob("*.parquet")]
     files += [file for file in (run / "checkpoints" / f"step_{STEPS:06d}").rglob("*") if file.suffix == ".safetensors"]
     return {
         file.relative_to(run).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()

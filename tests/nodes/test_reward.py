@@ -104,7 +104,7 @@ def failing(one):
 def test_a_failing_reward_function_stops_the_run_past_the_allowed_fraction_only():
     good = lambda one: failing(one) if one.task.task_id == "a" else RewardResult(team=1.0)  # noqa: E731
     batch = [two_rounds()] + [trajectory(f"b{n}", [turn(0, 0, [5])]) for n in range(3)]
-    assert reward_node(good, allowed=0.25).score(batch) == {0}
+    assert reward_node(good, allowed=0.25).score(batch) == {0: "reward_raised"}
     with pytest.raises(FaultBudgetError, match=r"1 of 4"):
         reward_node(good, allowed=0.2).score(batch)
 

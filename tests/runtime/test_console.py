@@ -16,6 +16,7 @@ from dagrl.runtime.console import Console
 from dagrl.runtime.evaluate import Evaluation
 from dagrl.runtime.narration import conversation_lines, report_lines, step_line, time_shares
 from dagrl.types import FinishReason, Observation, StopReason, Task, Trajectory, Turn
+from dagrl.workflow.budgets import Budget
 
 HOSTILE = "[bold]x[/bold] [/] \x1b[2J\x1b]0;title\x07 \r \x9b31m \u202e \ud800 :smile:"
 METRICS = {"reward/mean": 0.5, "agent_a/actor/kl": 0.25, "agent_b/actor/kl": 0.75, "agent_a/policy/entropy": 1.5,
@@ -79,6 +80,7 @@ class _Report:
     after: Evaluation | None = None
     without: tuple[Evaluation, ...] = ()
     stopped_by: int | None = None
+    spent: Budget | None = None
     checkpoint: Path | None = None
 
 

@@ -103,7 +103,8 @@ def test_a_reward_function_that_raises_is_a_finding(tmp_path: Path) -> None:
 
 def test_weights_are_counted_from_the_headers_of_their_files(tmp_path: Path) -> None:
     for number, shape in enumerate([[3, 4], [5]]):
-        entry = {"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}, "__metadata__": {"format": "pt"}}
+        tensors = {f"w{number}": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}
+        entry = tensors | {"__metadata__": {"format": "pt"}}
         header = json.dumps(entry).encode()
         (tmp_path / f"{number}.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     assert count_weights(tmp_path) == 17

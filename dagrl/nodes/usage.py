@@ -1,0 +1,35 @@
+"""Usage: what nodes have used, counted where it is used, so that nothing is missed that a fault throws away."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, kw_only=True)
+class Usage:
+    """Counts since the last `take`."""
+
+    prompt_tokens: Counter[int] = field(default_factory=Counter)
+    """By agent group: tokens that were generated from."""
+    generated_tokens: Counter[int] = field(default_factory=Counter)
+    """By agent group, those of trajectories that failed later included."""
+    env_calls: int = 0
+    """Calls of `reset` and `step`, of every environment object."""
+    hook_calls: int = 0
+    """Calls of `pre_process`, `post_process` and `when`."""
+    judge_calls: int = 0
+    """Calls of the function of a REWARD node."""
+
+    def take(self) -> Usage:
+        """What was counted, and begins to count anew."""
+        taken = Usage(
+            prompt_tokens=self.prompt_tokens,
+            generated_tokens=self.generated_tokens,
+            env_calls=self.env_calls,
+            hook_calls=self.hook_calls,
+            judge_calls=self.judge_calls,
+        )
+        self.prompt_tokens, self.generated_tokens = Counter(), Counter()
+        self.env_calls = self.hook_calls = self.judge_calls = 0
+        return taken
