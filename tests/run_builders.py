@@ -48,7 +48,9 @@ def make_run(
     (sources / "team.yaml").write_text("dag_id: team\n")
     (sources / "hook.py").write_text(hook)
     folder = create_run_folder(runs_dir, "team", now=now)
-    folder.record_workflow(sources / "team.yaml", resolved=dump(workflow(seed=seed, lr=lr)), overrides=["a=1"])
+    folder.record_workflow(
+        sources / "team.yaml", resolved=dump(workflow(seed=seed, lr=lr)), overrides=["a=1"], origins={}
+    )
     folder.record_code([sources / "hook.py"], sources)
     folder.record_versions(seed=seed, argv=["dagrl", "run"])
     write_metrics(folder.path, [{"reward/mean": reward} for reward in rewards])

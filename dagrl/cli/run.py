@@ -126,8 +126,10 @@ def _resume(ref: str, workflow: Path | None, overrides: list[str], allow_changes
 def _record(workflow: Workflow, overrides: list[str], folder: RunFolder) -> None:
     from dagrl.runtime.code_files import code_files
     from dagrl.workflow.load import dump
+    from dagrl.workflow.origins import origins
 
-    folder.record_workflow(workflow.path, resolved=dump(workflow.resolved), overrides=overrides)
+    places = origins(workflow.facts.outline.tree, workflow.path.parent)
+    folder.record_workflow(workflow.path, resolved=dump(workflow.resolved), overrides=overrides, origins=places)
     folder.record_code(code_files(workflow), workflow.path.parent)
 
 

@@ -159,6 +159,11 @@ class RunReader:
     def overrides(self) -> list[str]:
         return self._text("overrides.txt").splitlines()
 
+    def origins(self) -> dict[str, str]:
+        """Dotted path of each value that a file or the command line set → where; empty where it was not written."""
+        file = self.path / "origins.json"
+        return _read_mapping(file) if file.exists() else {}
+
     def versions(self) -> dict[str, Any]:
         """Python, packages, machine, seed and command line of the run; empty where they were not written."""
         file = self.path / "versions.json"

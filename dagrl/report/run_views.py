@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagrl.errors import DagrlError
@@ -11,11 +10,12 @@ from dagrl.report.conversation_index import seconds_by_node
 from dagrl.report.metrics import merged
 from dagrl.report.questions import Params, number
 from dagrl.report.reader import RunReader
-from dagrl.workflow.graph import Workflow, load_workflow, read_outline
+from dagrl.workflow.graph import Workflow, load_workflow
 from dagrl.workflow.picture import Picture, picture
-from dagrl.workflow.tree import COMMAND_LINE, Item, Key, dotted, find
+from dagrl.workflow.tree import COMMAND_LINE, Key, dotted
 
 _NODE_TIME = "perf/seconds/"
+DEFAULT = "default"
 
 
 # Graph
@@ -63,37 +63,22 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def configuration(reader: RunReader, _: Params) -> dict[str, Any]:
-    """Every value of the workflow with its origin: the command line, a line of the file, a default."""
+    """Every value of the workflow with its origin: the command line, a line of the file or of one that it extends, a
+    default."""
     try:
         workflow = load_workflow(reader.path / "workflow.yaml")
     except DagrlError as error:
         return {"fault": str(error), "values": []}
-    told = find_tree(reader.path / "workflow.yaml", ())
-    written = find_tree(reader.path / "workflow.original.yaml", reader.overrides())
+    told = reader.origins()
     values = [
-        {"path": dotted(path), "value": value, **_origin(path, written, told)} for path, value in _values(workflow)
+        {"path": dotted(path), "value": value, **_origin(dotted(path), told)} for path, value in _values(workflow)
     ]
     return {"values": values, "overrides": reader.overrides()}
 
 
-def find_tree(path: Path, overrides: Sequence[str]) -> Item | None:
-    """The tree of a workflow file with places; None where it cannot be read where it lies now."""
-    try:
-        outline, _ = read_outline(path, overrides)
-    except DagrlError:
-        return None
-    return None if outline is None else outline.tree
-
-
-def _origin(path: tuple[Key, ...], written: Item | None, told: Item | None) -> dict[str, str]:
-    item = None if written is None else find(written, path)
-    if item is not None:
-        is_typed = item.mark.file == COMMAND_LINE
-        place = COMMAND_LINE if is_typed else f"{Path(item.mark.file).name}:{item.mark.line}"
-        return {"origin": place, "kind": "override" if is_typed else "file"}
-    if told is not None and find(told, path) is not None:
-        return {"origin": "workflow.yaml", "kind": "file"}
-    return {"origin": "default", "kind": "default"}
+def _origin(path: str, told: Mapping[str, str]) -> dict[str, str]:
+    place = told.get(path, DEFAULT)
+    return {"origin": place, "kind": {DEFAULT: DEFAULT, COMMAND_LINE: "override"}.get(place, "file")}
 
 
 def _values(workflow: Workflow) -> Iterator[tuple[tuple[Key, ...], Any]]:

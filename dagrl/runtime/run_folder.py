@@ -69,14 +69,18 @@ class RunFolder:
         """Trajectories that user code broke, a small file each."""
         return self.path / "failures"
 
-    def record_workflow(self, original: Path, *, resolved: str, overrides: Sequence[str]) -> None:
-        """Keeps the resolved workflow's text, the file as the user wrote it with its hash, and the overrides."""
+    def record_workflow(
+        self, original: Path, *, resolved: str, overrides: Sequence[str], origins: Mapping[str, str]
+    ) -> None:
+        """Keeps the resolved workflow's text, where each of its values was set, the file as the user wrote it with its
+        hash, and the overrides."""
         with storage(original):
             content = original.read_bytes()
         write_text(self.path / "workflow.yaml", resolved)
         with replacing(self.path / "workflow.original.yaml") as temp:
             temp.write_bytes(content)
         write_text(self.path / "workflow.original.yaml.sha256", hashlib.sha256(content).hexdigest() + "\n")
+        write_json(self.path / "origins.json", origins)
         write_text(self.path / "overrides.txt", "".join(f"{override}\n" for override in overrides))
         write_json(self.path / SOURCE_FILE, {"workflow": str(original.resolve()), "overrides": list(overrides)})
 

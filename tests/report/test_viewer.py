@@ -17,6 +17,9 @@ import pytest
 
 from dagrl.report.answers import OF_A_RUN, Answers
 from dagrl.report.viewer import STATIC, ViewerServer, to_json
+from dagrl.workflow.graph import load_workflow
+from dagrl.workflow.load import dump
+from dagrl.workflow.origins import origins
 from tests.run_builders import make_run, trajectory, write_trajectories
 
 HOSTILE = '</script><script>alert(1)</script>\x1b[31m<img src=x onerror=alert(2)>\u2028"\ud800'
@@ -217,18 +220,33 @@ def test_runs_of_one_name_in_two_folders_are_both_there(tmp_path: Path) -> None:
 
 def test_the_configuration_names_where_each_value_comes_from(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "runs", rewards=[0.0])
+    shipped = Path(__file__).resolve().parents[2] / "workflows" / "marft.yaml"
+    (tmp_path / "common").mkdir()
+    for file in (shipped, *(shipped.parent / "marft").glob("*.py")):
+        target = tmp_path / "common" / file.relative_to(shipped.parent)
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(file.read_text(encoding="utf-8"))
+    own = tmp_path / "own.yaml"
+    own.write_text("extends: common/marft.yaml\nconfig:\n  trainer:\n    total_steps: 3\n")
+    overrides = ["config.trainer.seed=7"]
+    workflow = load_workflow(own, overrides)
+    folder.record_workflow(
+        own,
+        resolved=dump(workflow.resolved),
+        overrides=overrides,
+        origins=origins(workflow.facts.outline.tree, tmp_path),
+    )
     folder.close()
-    text = (Path(__file__).resolve().parents[2] / "workflows" / "marft.yaml").read_text(encoding="utf-8")
-    for name in ("workflow.yaml", "workflow.original.yaml"):
-        (folder.path / name).write_text(text)
-    (folder.path / "overrides.txt").write_text("config.trainer.seed=7\n")
     with ViewerServer([tmp_path / "runs"]) as server:
-        values = server.answers.answer("config", {"run": f"team/{folder.path.name}"})["values"]
-    origins = {one["path"]: one for one in values}
-    line = 1 + text.split("\n").index("    train_batch_size: 128")
-    assert origins["config.data.train_batch_size"]["origin"] == f"workflow.original.yaml:{line}"
-    assert origins["config.trainer.seed"]["kind"] == "override"
-    assert origins["config.actor.clip_ratio_c"]["kind"] == "default"
+        told = server.answers.answer("config", {"run": f"team/{folder.path.name}"})["values"]
+    found = {one["path"]: (one["kind"], one["origin"]) for one in told}
+    lines = shipped.read_text(encoding="utf-8").split("\n")
+    place = {text: f"common/marft.yaml:{1 + lines.index(text)}" for text in lines}
+    assert found["config.trainer.total_steps"] == ("file", "own.yaml:4")
+    assert found["config.data.train_batch_size"] == ("file", place["    train_batch_size: 128"])
+    assert found["nodes.rollout_reasoner.node_role"] == ("file", place["    node_role: ROLLOUT"])
+    assert found["config.trainer.seed"] == ("override", "command line")
+    assert found["config.actor.clip_ratio_c"] == ("default", "default")
 
 
 def test_values_that_are_not_finite_become_null() -> None:

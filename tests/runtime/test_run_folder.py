@@ -55,7 +55,9 @@ def test_the_workflow_is_kept_as_resolved_and_as_written(tmp_path: Path) -> None
     original = tmp_path / "marft.yaml"
     original.write_bytes(b"dag_id: marft  # mine\r\n")
     folder = create_run_folder(tmp_path, "marft")
-    folder.record_workflow(original, resolved="dag_id: marft\n", overrides=["a.b=1", "c=2"])
+    folder.record_workflow(
+        original, resolved="dag_id: marft\n", overrides=["a.b=1", "c=2"], origins={"dag_id": "w.yaml:1"}
+    )
     assert (folder.path / "workflow.yaml").read_text() == "dag_id: marft\n"
     assert (folder.path / "workflow.original.yaml").read_bytes() == original.read_bytes()
     digest = hashlib.sha256(original.read_bytes()).hexdigest()
