@@ -19,6 +19,7 @@ from dagrl.runtime.console import Console
 from dagrl.runtime.metrics import read_metrics
 from dagrl.runtime.run_folder import create_run_folder
 from dagrl.runtime.session import run_workflow
+from dagrl.runtime.signals import StopSignals
 from dagrl.workflow.checks import check_runnable
 from dagrl.workflow.graph import Workflow, load_workflow
 from tests.tiny_project import write_project
@@ -72,7 +73,7 @@ def train(
         raise WorkflowError(missing)
     run = create_run_folder(folder / "runs", "options", run_dir=folder / "out")
     try:
-        run_workflow(workflow, run, Console())
+        run_workflow(workflow, run, Console(), stop=StopSignals())
     finally:
         run.close()
     return Ran(folder / "out", workflow)

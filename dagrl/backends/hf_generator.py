@@ -20,9 +20,10 @@ from dagrl.backends.stopping import Pieces, StopTexts
 from dagrl.trace_events import Kind, Timed, untimed
 from dagrl.types import Completion, GenerationRequest, Metrics
 
-_QUIET_ROUNDS = 16
+_QUIET_TURNS = 16
 """Turns of the event loop in which nothing moved after which no request is on its way. From an answer to the next
-request of the same trajectory it takes six: the way up through the tasks of its branch, its node and its round."""
+request of the same trajectory it takes six: the way up through the tasks of its branch, its node and its round; and
+one more for every node that is skipped on the way."""
 _SMALL_SHARE = 0.25
 """A lane with less than this share of the fullest lane's rows lets some passes go by, until more have gathered …"""
 _SMALL_PASSES = 8
@@ -52,10 +53,12 @@ class HFGenerator:
         max_rows: int,
         cache_tokens: int,
         settle_s: float = 0.0,
+        num_nodes: int = 1,
     ) -> None:
         """`policies` by agent group; `max_rows` advance together in a lane; lanes share `cache_tokens` evenly.
 
-        `settle_s`: how long, from its start, a wait that `away` tells of holds up the next pass.
+        `settle_s`: how long, from its start, a wait that `away` tells of holds up the next pass. `num_nodes` of the
+        play graph may lie between an answer and the request that follows from it.
         """
         weights = {group: (id(policy.network), policy.adapter) for group, policy in policies.items()}
         share = cache_tokens // len(set(weights.values()))
@@ -77,10 +80,13 @@ class HFGenerator:
         self._task: asyncio.Task[None] | None = None
         self._timed: Timed = untimed
         self._settle_s = settle_s
+        self._quiet_turns = _QUIET_TURNS + num_nodes
         self._away: dict[int, float] = {}
         """When each wait that is going on began."""
         self._num_away = 0
         """Waits so far."""
+        self._num_gone_on = 0
+        """Times that the engine did not wait for somebody away, since the batch began."""
         self._back = asyncio.Event()
 
     async def generate(self, request: GenerationRequest) -> Completion:
@@ -100,10 +106,14 @@ class HFGenerator:
         return await row.future
 
     def metrics(self) -> Metrics:
-        """Share of prompt tokens whose keys and values were not computed but copied, from a sample or earlier turn."""
+        """Share of prompt tokens whose keys and values were not computed but copied, from a sample or earlier turn; and
+        how often the engine went on without somebody late, so that what its passes were over hung on the clock."""
         asked = sum(lane.num_prompt_tokens for lane in self._lanes)
         computed = sum(lane.num_computed_tokens for lane in self._lanes)
-        return {"perf/prefix_reused": 1.0 - computed / asked if asked else 0.0}
+        return {
+            "perf/prefix_reused": 1.0 - computed / asked if asked else 0.0,
+            "perf/went_on_without": float(self._num_gone_on),
+        }
 
     async def close(self) -> None:
         """Ends the engine; requests that are not answered are cancelled."""
@@ -117,6 +127,7 @@ class HFGenerator:
 
     def begin_batch(self) -> None:
         """Forgets the keys and values of conversations that are over."""
+        self._num_gone_on = 0
         for lane in self._lanes:
             lane.forget()
 
@@ -161,6 +172,7 @@ class HFGenerator:
             await self._gather()
             hold = max(self._away.values(), default=-self._settle_s) + self._settle_s - time.monotonic()
             if not self._away or hold <= 0:
+                self._num_gone_on += bool(self._away)
                 return
             self._back.clear()
             with suppress(TimeoutError):
@@ -169,7 +181,7 @@ class HFGenerator:
     async def _gather(self) -> None:
         """Waits until requests stop arriving, and nobody leaves or comes back who might make one."""
         known, quiet = None, 0
-        while quiet < _QUIET_ROUNDS:
+        while quiet < self._quiet_turns:
             await asyncio.sleep(0)
             now = (sum(len(lane.waiting) for lane in self._lanes), self._num_away, len(self._away))
             quiet = quiet + 1 if now == known else 0

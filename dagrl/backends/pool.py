@@ -23,19 +23,21 @@ from dagrl.errors import DagrlError
 from dagrl.seeds import derive_seed
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.groups import AgentGroup
-from dagrl.workflow.sections import ModelSpec, RolloutSpec
+from dagrl.workflow.sections import ModelSpec
 
-MakeGenerator = Callable[[Mapping[int, HFPolicy], Mapping[int, str], RolloutSpec], Generator]
-"""(policies by agent group, names by agent group, rollout section) -> engine."""
+MakeGenerator = Callable[[Mapping[int, HFPolicy], Mapping[int, str], Workflow], Generator]
+"""(policies by agent group, names by agent group, workflow) -> engine."""
 
 
-def _transformers_engine(policies: Mapping[int, HFPolicy], names: Mapping[int, str], spec: RolloutSpec) -> Generator:
+def _transformers_engine(policies: Mapping[int, HFPolicy], names: Mapping[int, str], workflow: Workflow) -> Generator:
+    spec = workflow.spec.config.rollout
     return HFGenerator(
         policies,
         names,
         max_rows=spec.max_batch_size,
         cache_tokens=spec.prefix_cache_tokens,
         settle_s=spec.settle_s,
+        num_nodes=len(workflow.play),
     )
 
 
@@ -143,7 +145,7 @@ def build_pool(workflow: Workflow, *, total_optimizer_steps: Mapping[str, int], 
         policies=policies,
         references=references,
         critics=critics,
-        generator=ENGINES[rollout.engine](policies, names, rollout),
+        generator=ENGINES[rollout.engine](policies, names, workflow),
         modules=builder.modules(critics.values()),
     )
 

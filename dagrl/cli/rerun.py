@@ -20,6 +20,7 @@ def rerun(
     from dagrl.cli.run import begin
     from dagrl.runtime import manifest, rerun, run_difference
     from dagrl.runtime.run_folder import create_run_folder
+    from dagrl.runtime.signals import stop_signals
     from dagrl.workflow.graph import load_workflow
 
     before = rerun.run_of(run)
@@ -28,7 +29,8 @@ def rerun(
     with TemporaryDirectory() as trial:  # a run that is refused leaves no folder behind
         rerun.check_inputs(before, load_workflow(rerun.lay_out(before, Path(trial))))
     folder = create_run_folder(Path("runs"), manifest.read(before)["dag_id"], run_dir=run_dir)
-    ended = begin(load_workflow(rerun.lay_out(before, folder.path), load_plugins=True), [], folder)
+    with stop_signals() as stop:
+        ended = begin(load_workflow(rerun.lay_out(before, folder.path), load_plugins=True), [], folder, stop)
     if ended > EXIT_DIFFERENT:
         raise typer.Exit(ended)
     lines = run_difference.differences(before, folder.path)

@@ -10,6 +10,7 @@ import typer
 
 from dagrl.cli.completion import override_paths
 from dagrl.errors import DagrlError, WorkflowError
+from dagrl.runtime.signals import StopSignals, stop_signals
 from dagrl.workflow.checks import check_runnable
 from dagrl.workflow.graph import Workflow, load_workflow
 
@@ -44,14 +45,16 @@ def run(
     given = [*(overrides or []), *(SMOKE_OVERRIDES if smoke else ())]
     if resume is not None:
         _refuse_beside_resume(run_dir=run_dir is not None, dry_run=dry_run, smoke=smoke)
-        raise typer.Exit(_resume(resume, workflow, given, allow_changes))
-    if workflow is None:
-        raise DagrlError("no workflow is given", how="dagrl run --workflow FILE, or dagrl run --resume RUN")
-    checked = _checked(workflow, given)
-    if dry_run:
-        _show_plan(checked)
-    else:
-        raise typer.Exit(_train(checked, given, run_dir))
+    with stop_signals() as stop:
+        if resume is not None:
+            code = _resume(resume, workflow, given, allow_changes, stop)
+        elif workflow is None:
+            raise DagrlError("no workflow is given", how="dagrl run --workflow FILE, or dagrl run --resume RUN")
+        elif dry_run:
+            code = _show_plan(_checked(workflow, given))
+        else:
+            code = _train(_checked(workflow, given), given, run_dir, stop)
+    raise typer.Exit(code)
 
 
 def _refuse_beside_resume(**options: bool) -> None:
@@ -72,30 +75,31 @@ def _checked(workflow: Path, overrides: list[str]) -> Workflow:
     return checked
 
 
-def _show_plan(workflow: Workflow) -> None:
+def _show_plan(workflow: Workflow) -> int:
     from dagrl.workflow.draw import draw
     from dagrl.workflow.load import dump
 
     print(dump(workflow.resolved))
     print(draw(workflow, "ascii"))
+    return 0
 
 
-def _train(workflow: Workflow, overrides: list[str], run_dir: Path | None) -> int:
+def _train(workflow: Workflow, overrides: list[str], run_dir: Path | None, stop: StopSignals) -> int:
     from dagrl.runtime.run_folder import create_run_folder
 
     trainer = workflow.spec.config.trainer
     folder = create_run_folder(Path(trainer.runs_dir), workflow.spec.dag_id, run_dir=run_dir)
-    return begin(workflow, overrides, folder)
+    return begin(workflow, overrides, folder, stop)
 
 
-def begin(workflow: Workflow, overrides: list[str], folder: RunFolder) -> int:
+def begin(workflow: Workflow, overrides: list[str], folder: RunFolder, stop: StopSignals) -> int:
     """Runs `workflow` from its first step in a new folder; gives the exit code."""
     _record(workflow, overrides, folder)
     folder.record_versions(seed=workflow.spec.config.trainer.seed, argv=sys.argv)
-    return _run(workflow, folder, point=None)
+    return _run(workflow, folder, stop, point=None)
 
 
-def _resume(ref: str, workflow: Path | None, overrides: list[str], allow_changes: bool) -> int:
+def _resume(ref: str, workflow: Path | None, overrides: list[str], allow_changes: bool, stop: StopSignals) -> int:
     from dagrl.runtime import resume
     from dagrl.runtime.code_files import code_files
     from dagrl.runtime.run_folder import RunFolder, read_source
@@ -120,7 +124,7 @@ def _resume(ref: str, workflow: Path | None, overrides: list[str], allow_changes
     if changes:
         folder.keep_old_workflow(point.step)
         _record(checked, given, folder)
-    return _run(checked, folder, point)
+    return _run(checked, folder, stop, point)
 
 
 def _record(workflow: Workflow, overrides: list[str], folder: RunFolder) -> None:
@@ -133,14 +137,14 @@ def _record(workflow: Workflow, overrides: list[str], folder: RunFolder) -> None
     folder.record_code(code_files(workflow), workflow.path.parent)
 
 
-def _run(workflow: Workflow, folder: RunFolder, point: ResumePoint | None) -> int:
+def _run(workflow: Workflow, folder: RunFolder, stop: StopSignals, point: ResumePoint | None) -> int:
     """Exit code: 0, 1 where the team did not improve as `trainer.min_improvement` asks, 128 + signal."""
     from dagrl.runtime.console import Console
     from dagrl.runtime.session import run_workflow
 
     console = Console()
     try:
-        report = run_workflow(workflow, folder, console, point=point)
+        report = run_workflow(workflow, folder, console, stop=stop, point=point)
     except DagrlError as error:
         error.where = f"{folder.path}" if error.where is None else error.where
         raise

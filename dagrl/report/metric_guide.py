@@ -334,6 +334,15 @@ _GUIDES: Mapping[str, Guide] = {
         title="Seconds by node", meaning="Time of one node in a step; `play` is all that is sampled.", section=SPEED,
         unit="s",
     ),
+    "perf/went_on_without": Guide(
+        title="Passes without the late",
+        meaning="Times that the embedded engine went on although an environment or a hook was still at work: it took "
+        "longer than rollout.settle_s.",
+        section=SPEED,
+        healthy="0: the same seed gives the same run, bit for bit. Above: responses may differ by rounding; raise "
+        "rollout.settle_s if that matters.",
+        high=0.0,
+    ),
     "perf/tokens_per_second": Guide(
         title="Tokens per second", meaning="Response tokens over the whole step's time.", section=SPEED, unit="1/s"
     ),

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import FrameType
 
 import torch
 
@@ -32,6 +29,7 @@ from dagrl.runtime.process_random import seed_process
 from dagrl.runtime.recorder import Recorder
 from dagrl.runtime.resume import ResumePoint, cut_back_to, restore
 from dagrl.runtime.run_folder import RunFolder
+from dagrl.runtime.signals import StopSignals
 from dagrl.runtime.token_check import TokenCheck
 from dagrl.runtime.trace import Trace
 from dagrl.runtime.trainer import Trainer, TrainingReport
@@ -45,55 +43,35 @@ FINISHED, INTERRUPTED, FAILED = "done", "interrupted", "failed"
 
 
 def run_workflow(
-    workflow: Workflow, folder: RunFolder, console: Console, *, point: ResumePoint | None = None
+    workflow: Workflow, folder: RunFolder, console: Console, *, stop: StopSignals, point: ResumePoint | None = None
 ) -> TrainingReport:
-    """Trains from the first step, or from `point`, to the last, or until SIGINT or SIGTERM.
+    """Trains from the first step, or from `point`, to the last, or until `stop` asks to end.
 
     `folder` is left in the state that the run came to.
     """
     prepare_process(workflow)
+    first = 0 if point is None else point.step
     trainer: Trainer | None = None
     try:
         with ExitStack() as stack:
             stack.callback(console.close)
             if point is not None:
                 cut_back_to(folder.path, point)
-            folder.write_status("running", 0 if point is None else point.step)
+            folder.write_status("running", first)
             trainer = _build(workflow, folder, console, stack, point)
-            with _stopping(trainer, console):
-                report = asyncio.run(trainer.run())
+            stop.on_stop(trainer.request_stop)
+            report = asyncio.run(trainer.run())
     except BaseException:
-        first = 0 if point is None else point.step
+        state = INTERRUPTED if stop.is_early else FAILED
         num_steps = first if trainer is None else trainer.num_steps
         with suppress(StorageError):  # of a full disk; what ended the run is what must be told
-            folder.write_status(FAILED, num_steps)
-            manifest.end_session(folder, FAILED, num_steps)
+            folder.write_status(state, num_steps)
+            manifest.end_session(folder, state, num_steps)
         raise
     state = FINISHED if report.stopped_by is None else INTERRUPTED
     folder.write_status(state, report.num_steps)
     manifest.end_session(folder, state, report.num_steps)
     return report
-
-
-@contextmanager
-def _stopping(trainer: Trainer, console: Console) -> Iterator[None]:
-    """The first SIGINT or SIGTERM ends the run after its step, the second one ends the process at once.
-
-    Nothing is lost by the second: every file in the run folder is whole or a log whose last line may be torn.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if trainer.is_stopping:
-            os._exit(128 + number)
-        trainer.request_stop(number)
-        console.note(f"{signal.Signals(number).name}: finishing this step, then stopping; once more stops at once")
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _build(

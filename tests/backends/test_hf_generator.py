@@ -279,20 +279,21 @@ def test_with_settling_every_pass_is_the_same_however_fast_the_world_answers(
     )
 
 
+@pytest.mark.parametrize("num_nodes", [1, 100])
 def test_whoever_comes_back_while_the_engine_settles_has_time_to_ask(
-    tokenizer: Any, model_factory: Callable[..., Any]
+    tokenizer: Any, model_factory: Callable[..., Any], num_nodes: int
 ) -> None:
     policy = _policy(model_factory(), tokenizer)
 
     def first_pass(turns_away: int) -> tuple[str, tuple[int, ...]]:
-        engine = HFGenerator({0: policy}, {0: "a"}, max_rows=8, cache_tokens=0, settle_s=60.0)
+        engine = HFGenerator({0: policy}, {0: "a"}, max_rows=8, cache_tokens=0, settle_s=60.0, num_nodes=num_nodes)
         seen = _spy(engine)
 
         async def back() -> None:
             with engine.away():
                 for _ in range(turns_away):
                     await asyncio.sleep(0)
-            for _ in range(6):
+            for _ in range(6 + num_nodes):  # each node on the way that is skipped takes one
                 await asyncio.sleep(0)
             await engine.generate(_request([3, 4], seed=1, max_tokens=3))
 
@@ -324,3 +325,6 @@ def test_a_late_answer_holds_up_nobody(tokenizer: Any, model_factory: Callable[.
             await asyncio.gather(slow(), fast())
 
     asyncio.run(main())
+    assert engine.metrics()["perf/went_on_without"] >= 1, "and it is told"
+    engine.begin_batch()
+    assert engine.metrics()["perf/went_on_without"] == 0

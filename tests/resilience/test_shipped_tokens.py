@@ -10,6 +10,7 @@ from dagrl.runtime.console import Console
 from dagrl.runtime.metrics import read_metrics
 from dagrl.runtime.run_folder import create_run_folder
 from dagrl.runtime.session import run_workflow
+from dagrl.runtime.signals import StopSignals
 from dagrl.runtime.token_check import BOUNDS
 from dagrl.workflow.graph import load_workflow
 from tests.small_teams import one_process
@@ -40,7 +41,7 @@ def test_no_breach_and_no_drift(name, tmp_path, tmp_path_factory):
         workflow = load_workflow(WORKFLOWS / name, SMALL, load_plugins=True)
         assert {group.model.dtype for group in workflow.groups} == {DTYPES[name]}
         folder = create_run_folder(tmp_path, "shipped")
-        run_workflow(workflow, folder, Console())
+        run_workflow(workflow, folder, Console(), stop=StopSignals())
         folder.close()
     gaps = [value for row in read_metrics(folder.path / "metrics.jsonl") for key, value in row.items() if "gap" in key]
     assert gaps and max(gaps) < BOUNDS[DTYPES[name]].token
