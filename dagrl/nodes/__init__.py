@@ -87,14 +87,18 @@ def _advantages(node: Node, parts: Parts) -> LearnNode:
 
 def _estimator(node: Node, parts: Parts) -> Advantages:
     name = node.algorithm.adv_estimator
+    built_in = built_in_estimator(node)
+    return StreamAdvantages(node, own_estimator(plugins.load(name, parts.base), name)) if built_in is None else built_in
+
+
+def built_in_estimator(node: Node) -> Advantages | None:
+    """The estimator of an ADVANTAGES node as it is at the first step; None for one of the user's own."""
+    name = node.algorithm.adv_estimator
     if name in RELATIVE_ESTIMATORS:
         return RowAdvantages(node, AgainstGroup(RELATIVE_ESTIMATORS[name]))
     if name == "spiral":
         return RowAdvantages(node, AgainstRole())
-    is_built_in = name in ESTIMATORS
-    return StreamAdvantages(
-        node, ESTIMATORS[name].fn if is_built_in else own_estimator(plugins.load(name, parts.base), name)
-    )
+    return StreamAdvantages(node, ESTIMATORS[name].fn) if name in ESTIMATORS else None
 
 
 def _train_critic(node: Node, parts: Parts) -> LearnNode:

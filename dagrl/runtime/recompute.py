@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from dagrl.algorithms import ESTIMATORS, FixedKL
+from dagrl.algorithms import FixedKL
 from dagrl.experience import Experience
-from dagrl.nodes.advantages import AdvantagesNode
+from dagrl.nodes import built_in_estimator
+from dagrl.nodes.advantages import Advantages, AdvantagesNode
 from dagrl.nodes.reward import place, reward_summary
 from dagrl.runtime.evaluate import Evaluation, solved_shares
 from dagrl.runtime.logged_step import LoggedStep, Rows, preload, read_step, take_outcome
@@ -67,9 +68,10 @@ def recompute_step(workflow: Workflow, path: Path, row: Row, found: Recomputed) 
         _compare_columns(experience, logged.rows, path.name, found)
     for name, value in metrics.items():
         found.compare(where, name, row.get(name), value)
-    own = [node for node in live if node.kind is NodeKind.ADVANTAGES and not _is_built_in(node)]
-    if own:
-        found.left_out.add(f"advantages by an estimator of your own ({own[0].algorithm.adv_estimator})")
+    for node in live:
+        if node.kind is NodeKind.ADVANTAGES and _estimator(node) is None:
+            name = node.algorithm.adv_estimator
+            found.left_out.add(f"advantages by {name}, an estimator of your own or one that remembers earlier steps")
 
 
 def recompute_evaluation(workflow: Workflow, path: Path, row: Row, found: Recomputed) -> None:
@@ -123,8 +125,7 @@ def _learn(workflow: Workflow, live: Sequence[Node], experience: Experience, row
         elif node.kind is NodeKind.OLD_LOGPROBS:
             name = f"agent_{workflow.groups[node.agent_group].name}/policy"
             metrics |= {f"{name}/{key}": value for key, value in _gap(experience, node).items()}
-        elif node.kind is NodeKind.ADVANTAGES and _is_built_in(node):
-            estimator = ESTIMATORS[node.algorithm.adv_estimator].fn
+        elif node.kind is NodeKind.ADVANTAGES and (estimator := _estimator(node)) is not None:
             kl = FixedKL(row.get("advantage/kl_coef") or 0.0)
             own = AdvantagesNode(node, estimator, kl).run(experience, int(row["step"]) - 1)
             metrics |= {f"advantage/{key}": value for key, value in own.items()}
@@ -152,8 +153,10 @@ def _compare_columns(experience: Experience, rows: Rows, name: str, found: Recom
                     found.compare(where, str(column), was, now)
 
 
-def _is_built_in(node: Node) -> bool:
-    return node.algorithm.adv_estimator in ESTIMATORS
+def _estimator(node: Node) -> Advantages | None:
+    """None where one step's log does not hold all that it goes by: the user's own, and those that have a state."""
+    estimator = built_in_estimator(node)
+    return None if estimator is None or estimator.state_dict() else estimator
 
 
 def spread(steps: Sequence[int], wanted: int | None) -> Iterator[int]:

@@ -205,8 +205,17 @@ def test_a_base_that_extends_its_child_is_refused(tmp_path: Path) -> None:
         ("W404", [], ("algorithm.adv_estimator=gae", "algorithm.reward_mode=chained")),
         ("W405", [], ("algorithm.policy_loss=gspo", "algorithm.adv_estimator=grpo", "rollout.n=4")),
         ("W405", [], ("algorithm.gamma_token=0.9",)),
-        ("W405", [], ("algorithm.adv_estimator=grpo", "rollout.n=4", "algorithm.group_by=[prompt, turn]",
-                      "algorithm.advantage_level=turn", "algorithm.gamma=0")),
+        (
+            "W405",
+            [],
+            (
+                "algorithm.adv_estimator=grpo",
+                "rollout.n=4",
+                "algorithm.group_by=[prompt, turn]",
+                "algorithm.advantage_level=turn",
+                "algorithm.gamma=0",
+            ),
+        ),
     ],
 )
 def test_is_warned_of(tmp_path: Path, code: str, changes: list[tuple[str, str]], overrides: tuple[str, ...]) -> None:
