@@ -65,35 +65,26 @@ def save(folder: Path, step: int, parts: CheckpointParts, retention: Retention =
     Raises StorageError, or NumericError where a tensor is not finite; older checkpoints are then as they were.
     """
     make_folder(folder)
-    remove_leftovers(folder)
     target = folder / f"step_{step:06d}"
-    if verify(target):
-        temp = _temporary(target)
-        try:
-            with storage(target):
+    with storage(target):
+        remove_leftovers(folder)
+        if verify(target):
+            temp = _temporary(target)
+            try:
                 _write_parts(temp, step, parts)
                 _publish(temp, target)
-        finally:
-            shutil.rmtree(temp, ignore_errors=True)
-    _prune(folder, retention)
+            finally:
+                shutil.rmtree(temp, ignore_errors=True)
+        _prune(folder, retention)
     return target
 
 
 def verify(checkpoint: Path) -> tuple[str, ...]:
     """What is wrong with a checkpoint: a line per missing, changed or unknown file; empty where it is whole."""
     try:
-        manifest = _manifest(checkpoint)
-    except StorageError as error:
+        return _faults(checkpoint)
+    except StorageError as error:  # a bad sector as well: it must not keep an older one from being found
         return (str(error),)
-    present = {path.relative_to(checkpoint).as_posix() for path in _files(checkpoint)} - {MANIFEST_FILE}
-    faults = []
-    for name, entry in sorted(manifest["files"].items()):
-        if name not in present:
-            faults.append(f"{checkpoint / name}: is missing")
-        elif _entry(checkpoint / name) != entry:
-            faults.append(f"{checkpoint / name}: is not what was saved")
-    faults += [f"{checkpoint / name}: was not saved with it" for name in sorted(present - set(manifest["files"]))]
-    return tuple(faults)
 
 
 def load_state(checkpoint: Path) -> dict[str, Any]:
@@ -165,9 +156,8 @@ def _write_parts(temp: Path, step: int, parts: CheckpointParts) -> None:
     manifest = {"content": content, "sha256": _sha256_of(content)}
     (temp / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     fsync(temp / MANIFEST_FILE)
-    for inner in sorted((path for path in temp.rglob("*") if path.is_dir()), reverse=True):
+    for inner in _folders(temp):
         fsync(inner)
-    fsync(temp)
 
 
 def _refuse_nonfinite(file: Path, name: Path, step: int) -> None:
@@ -198,6 +188,20 @@ def _publish(temp: Path, target: Path) -> None:
         remove(aside)
 
 
+def _faults(checkpoint: Path) -> tuple[str, ...]:
+    manifest = _manifest(checkpoint)
+    with storage(checkpoint):
+        present = {path.relative_to(checkpoint).as_posix() for path in _files(checkpoint)} - {MANIFEST_FILE}
+    faults = []
+    for name, entry in sorted(manifest["files"].items()):
+        if name not in present:
+            faults.append(f"{checkpoint / name}: is missing")
+        elif _entry(checkpoint / name) != entry:
+            faults.append(f"{checkpoint / name}: is not what was saved")
+    faults += [f"{checkpoint / name}: was not saved with it" for name in sorted(present - set(manifest["files"]))]
+    return tuple(faults)
+
+
 def _manifest(checkpoint: Path) -> dict[str, Any]:
     path = checkpoint / MANIFEST_FILE
     if not path.is_file():
@@ -221,7 +225,8 @@ def _steps(folder: Path, at_most: int | None = None) -> list[Path]:
     """Folders named like checkpoints, oldest first."""
     if not folder.is_dir():
         return []
-    found = [(int(name[1]), path) for path in folder.iterdir() if (name := _STEP_NAME.fullmatch(path.name))]
+    with storage(folder):
+        found = [(int(name[1]), path) for path in folder.iterdir() if (name := _STEP_NAME.fullmatch(path.name))]
     return [path for step, path in sorted(found) if at_most is None or step <= at_most]
 
 
@@ -258,8 +263,21 @@ def _has_all_files(checkpoint: Path) -> bool:
         return False
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+def _files(folder: Path) -> list[Path]:
+    """All files below `folder`, sorted. A folder that cannot be read is an OSError; `Path.rglob` would leave it out."""
+    return sorted(path for above, _, names in _walk(folder) for name in names if (path := Path(above, name)).is_file())
+
+
+def _folders(folder: Path) -> list[Path]:
+    """`folder` and all folders below it, inner ones first."""
+    return [Path(above) for above, _, _ in reversed(list(_walk(folder)))]
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    return os.walk(folder, onerror=refuse)
 
 
 def _entry(path: Path) -> dict[str, Any]:
@@ -268,7 +286,7 @@ def _entry(path: Path) -> dict[str, Any]:
     with storage(path), path.open("rb") as file:
         while chunk := file.read(_HASH_CHUNK_BYTES):
             digest.update(chunk)
-    return {"sha256": digest.hexdigest(), "size": path.stat().st_size}
+        return {"sha256": digest.hexdigest(), "size": file.tell()}
 
 
 def _sha256_of(content: Any) -> str:
