@@ -88,11 +88,12 @@ class Recording:
     def states(self, draw: random.Random, number: int, *, is_lying: bool = False) -> Iterator[tuple[int, Disk]]:
         """`number` times: how many operations had been done, and a disk that may be left when the power goes then.
 
-        A lying disk forgets file contents that it said were sure: those written since the recording began.
+        A lying disk forgets, after all was done, some of the contents that it said were sure: of what was written since
+        the recording began.
         """
         for _ in range(number):
             all_done = len(self.operations)
-            done = all_done if draw.random() < 0.2 else draw.randrange(all_done + 1)
+            done = all_done if is_lying or draw.random() < 0.2 else draw.randrange(all_done + 1)
             yield done, self._crashed(draw, done, is_lying)
 
     def catch_up(self) -> None:
@@ -159,10 +160,10 @@ class Recording:
                 pending = still
             else:
                 pending.append(operation)
-        share = draw.choice((0.0, 0.5, 0.9, 1.0))
+        share, torn = draw.choice((0.9, 1.0) if is_lying else (0.0, 0.5, 0.9, 1.0)), draw.choice((0.1, 0.5))
         for operation in pending:
             if draw.random() < share:
-                disk.apply(_torn(draw, operation))
+                disk.apply(_torn(draw, operation) if draw.random() < torn else operation)
         return disk
 
 
@@ -173,8 +174,8 @@ def _is_covered(operation: Operation, fsync: Operation) -> bool:
 
 
 def _torn(draw: random.Random, operation: Operation) -> Operation:
-    """A write of which perhaps only a part arrived."""
-    if operation.content is None or draw.random() < 0.5:
+    """A write of which only a part arrived."""
+    if operation.content is None:
         return operation
     content = bytearray(operation.content)
     if draw.random() < 0.5:
