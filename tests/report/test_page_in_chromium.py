@@ -11,6 +11,7 @@ import pytest
 from dagrl.report.export import write_report
 from dagrl.report.reader import find_runs
 from dagrl.report.viewer import ViewerServer
+from dagrl.runtime.run_folder import RunFolder
 from tests.browser import MISSING, browser
 from tests.run_builders import make_run, trajectory, write_trajectories
 
@@ -70,9 +71,30 @@ def test_new_steps_appear_by_themselves(url: str, runs: Path, tmp_path: Path) ->
     with browser(tmp_path / "profile") as page:
         page.open(f"{url}#/run/team%2F{run.name}/curves")
         page.wait("document.body.innerText.includes('step 3 of')")
-        page.run("return new Promise(done => setTimeout(done, 3500))")
         (run / "status.json").write_text((run / "status.json").read_text().replace('"step": 3', '"step": 4'))
         page.wait("document.body.innerText.includes('step 4 of')")
+
+
+def test_the_node_at_work_is_highlighted_and_the_next_one_follows_by_itself(runs: Path, tmp_path: Path) -> None:
+    run = find_runs(runs)[0]
+    folder = RunFolder(run)
+    folder.write_status("running", 3)
+    folder.write_doing("play", 1e9, {"rollout_reasoner": 1e9}, heartbeat=1e9)
+    at_work = "[...document.querySelectorAll('.graph .box.running .name')].map(one => one.textContent).join()"
+    with ViewerServer([runs]) as server, browser(tmp_path / "profile") as page:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        page.open(f"{server.url}#/run/team%2F{run.name}/graph")
+        page.wait(f"{at_work} === 'rollout_reasoner'")
+        assert "play: rollout_reasoner" in page.text()
+        folder.write_doing("play", 1e9, {"rollout_actor@env": 1e9}, heartbeat=1e9)
+        page.wait(f"{at_work} === 'rollout_actor'", timeout_s=60)
+        folder.write_doing("learn", 1e9, {"actor_train": 1e9}, heartbeat=1e9)
+        page.wait(f"{at_work} === 'actor_train'", timeout_s=60)
+        folder.write_status("done", 3)
+        page.wait(f"{at_work} === ''", timeout_s=60)
+        assert page.complaints() == []
+        server.shutdown()
+    folder.close()
 
 
 def test_the_report_works_from_a_file(runs: Path, tmp_path: Path) -> None:

@@ -320,7 +320,8 @@ async function refresh() {
   const { parts, params } = place();
   if (parts[0] === "compare" || parts[2] === "talk" || parts[2] === "task" || parts[2] === "config" || params.step) return;
   const stamp = await stampOf(parts);
-  if (stamp !== refresh.stamp && refresh.stamp !== undefined) await show({ isRefresh: true });
+  // The first look draws once more: something may have changed since the page was drawn.
+  if (stamp !== refresh.stamp) await show({ isRefresh: true });
   refresh.stamp = stamp;
 }
 
