@@ -22,9 +22,9 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from dagrl.backends.forward import Budget
 from dagrl.backends.hf_generator import HFGenerator
 from dagrl.backends.hf_trainer import HFPolicy
+from dagrl.backends.memory import Budget
 from dagrl.backends.network import Network
 from dagrl.types import GenerationRequest, SamplingParams
 

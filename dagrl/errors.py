@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+_SHOWN_CHARS = 80
 _PACKAGE_FOLDER = str(Path(__file__).resolve().parent)
 
 
@@ -15,7 +17,7 @@ class DagrlError(Exception):
     """A mistake that a user can mend. Shown as one message without a traceback.
 
     `exit_code` is what the command ends with: 2 usage and workflow, 3 data, 4 numbers, 5 storage, 6 too many
-    faults of user code.
+    faults of user code, 7 the machine.
     """
 
     exit_code = 2
@@ -59,6 +61,12 @@ class FaultBudgetError(DagrlError):
     """More trajectories failed than `rollout.max_failed_fraction` allows."""
 
     exit_code = 6
+
+
+class MachineError(DagrlError):
+    """The machine has not got what the run needs, such as memory."""
+
+    exit_code = 7
 
 
 class PluginError(DagrlError):
@@ -132,15 +140,42 @@ class UserCodeError(DagrlError):
         self.kind = kind
 
 
+class TimeUp(BaseException):
+    """User code ran out of time. Not an Exception, so that its own `except Exception` does not swallow it."""
+
+
 @contextmanager
 def boundary(name: str) -> Iterator[None]:
-    """Marks a call into user code: what it raises becomes a `UserCodeError` that names `name`, file and line."""
+    """Marks a call into user code: what it raises becomes a `UserCodeError` that names `name`, file and line.
+
+    SystemExit and the like too: only the user at the keyboard and dagrl itself end a run.
+    """
     try:
         yield
-    except DagrlError:
+    except (DagrlError, TimeUp):
         raise
-    except Exception as error:
-        raise UserCodeError(f"{name} raised {type(error).__name__}: {error}", where=user_frame(error)) from error
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            raise
+        raise UserCodeError(f"{name} raised {describe(error)}", where=user_frame(error)) from error
+
+
+def describe(error: BaseException) -> str:
+    """Type and message; an exception whose own `__str__` raises is named by its type."""
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001 - the __str__ is the user's code
+        text = "(its message cannot be shown)"
+    return f"{type(error).__name__}: {text[:2000]}"
+
+
+def show(value: object) -> str:
+    """The repr of a value of the user's, cut to 80 characters; the name of its type where the repr raises."""
+    try:
+        text = repr(value)
+    except BaseException:  # noqa: BLE001 - the __repr__ is the user's code
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
 
 
 def user_frame(error: BaseException) -> str | None:

@@ -98,6 +98,16 @@ class TurnTable:
         return len(self.trajectory)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonFinite:
+    """NaN or infinity in one tensor of a step."""
+
+    tensor: str
+    """`loss`, `gradient`, or a column such as `values`."""
+    turns: Tensor
+    """[m] int64: rows of the turn table that it was found in."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Experience:
     """The trajectories of one step and their stream: K turns, S ids, T response tokens.
@@ -121,6 +131,8 @@ class Experience:
     """[K] int64: optimizer steps that a turn was part of."""
     excuses: dict[int, str] = field(default_factory=dict)
     """Index of a trajectory to why it may go untrained; means nothing where an update had it all the same."""
+    nonfinite: list[NonFinite] = field(default_factory=list)
+    """Updates that were not made because of their loss or gradient."""
 
     @property
     def num_tokens(self) -> int:
@@ -168,6 +180,17 @@ class Experience:
         for counts in self.updates.values():
             found.update(self.turns.trajectory[counts > 0].tolist())
         return frozenset(found)
+
+    def first_nonfinite(self) -> NonFinite | None:
+        """The first column, in the order of their writing, that holds NaN or infinity; values after turns count too."""
+        owner = torch.repeat_interleave(torch.arange(len(self.turns)), self.sequences.response_lens)
+        for column, values in self.columns.items():
+            bad = torch.unique(owner[~torch.isfinite(values)])
+            if column is Column.VALUES:
+                bad = torch.unique(torch.cat([bad, (~torch.isfinite(self.turns.last_value)).nonzero().flatten()]))
+            if len(bad):
+                return NonFinite(tensor=str(column), turns=bad)
+        return None
 
     def write(self, column: Column, turns: Tensor, values: Tensor) -> None:
         """Scatters `values` ([M]) into `column` at the response tokens of `turns`, as float32."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import operator
-import signal
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from dagrl.errors import DagrlError, PluginError, UserCodeError
+from dagrl.errors import PluginError, TimeUp, UserCodeError, describe, show
+from dagrl.limits import contained, in_limited_pieces, time_limit
 from dagrl.types import Trajectory
 from dagrl.workflow import plugins
 from dagrl.workflow.spec import AgentOptions
@@ -72,32 +70,6 @@ class _Hook:
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
         return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else self.place
-
-
-class _TimeUp(BaseException):
-    """Not an Exception, so that a hook's own `except Exception` does not swallow it."""
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises `_TimeUp` in the block when `seconds` of the clock have passed, and again until the block ends.
-
-    By SIGALRM, which reaches loops and waits of Python, but not a call of C code that never returns. Raises DagrlError
-    outside the main thread, where there is no such signal.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        raise DagrlError("hooks are called outside the main thread", how="play from the main thread of the process")
-
-    def ring(number: int, frame: Any) -> None:
-        raise _TimeUp
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 class Hooks:
@@ -185,9 +157,9 @@ class Condition:
         if self._hook is None:
             return True
         raw = await self._caller.call(self._hook, (scene.trajectory,), {}, scene)
-        value = raw.item() if type(raw).__module__ == "numpy" else raw
+        value = raw.item() if type(raw).__module__ == "numpy" and raw.size == 1 else raw
         if not isinstance(value, bool):
-            raise _bad(self._hook, scene, f"gave {raw!r:.80} ({type(raw).__name__})", "`when` gives True or False")
+            raise _bad(self._hook, scene, f"gave {show(raw)} ({type(raw).__name__})", "`when` gives True or False")
         return value
 
 
@@ -200,10 +172,11 @@ class _Caller:
     async def call(self, hook: _Hook, arguments: tuple[Any, ...], keywords: Mapping[str, Any], scene: HookScene) -> Any:
         try:
             if hook.is_async:
-                return await asyncio.wait_for(_guarded_async(hook, arguments, keywords, scene), self._timeout_s)
-            with time_limit(self._timeout_s):
+                steps = in_limited_pieces(_guarded_async(hook, arguments, keywords, scene), self._timeout_s)
+                return await asyncio.wait_for(steps, self._timeout_s)
+            with contained(), time_limit(self._timeout_s):
                 return _guarded(hook, arguments, keywords, scene)
-        except (TimeoutError, _TimeUp):
+        except (TimeoutError, TimeUp):
             raise UserCodeError(
                 f"{hook.name} did not return within {self._timeout_s:g} s ({scene.place})",
                 where=hook.place,
@@ -215,7 +188,7 @@ class _Caller:
 def _guarded(hook: _Hook, arguments: tuple[Any, ...], keywords: Mapping[str, Any], scene: HookScene) -> Any:
     try:
         return hook.function(*arguments, **keywords)
-    except _TimeUp:
+    except TimeUp:
         raise
     except BaseException as error:
         raise _raised(hook, error, scene) from error
@@ -224,20 +197,17 @@ def _guarded(hook: _Hook, arguments: tuple[Any, ...], keywords: Mapping[str, Any
 async def _guarded_async(hook: _Hook, arguments: tuple[Any, ...], keywords: Mapping[str, Any], scene: HookScene) -> Any:
     try:
         return await hook.function(*arguments, **keywords)
-    except asyncio.CancelledError:
+    except TimeUp:
         raise
     except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # by the run, not by the hook itself
         raise _raised(hook, error, scene) from error
 
 
 def _raised(hook: _Hook, error: BaseException, scene: HookScene) -> UserCodeError:
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 - the __str__ is the user's code
-        message = "(its message cannot be shown)"
-    return UserCodeError(
-        f"{hook.name} raised {type(error).__name__}: {message} ({scene.place})", where=hook.place_of(error)
-    )
+    return UserCodeError(f"{hook.name} raised {describe(error)} ({scene.place})", where=hook.place_of(error))
 
 
 def _find(module: ModuleType | None, name: str, kwargs: Mapping[str, Any]) -> _Hook | None:
@@ -286,7 +256,7 @@ def _check_signature(hook: _Hook) -> None:
 def _checked(raw: Any, hook: _Hook, num_tokens: int, scene: HookScene) -> tuple[int, ...]:
     """`raw` as ids; raises `UserCodeError` (bad_return) unless it is a non-empty list of ids of the vocabulary."""
     if not isinstance(raw, list | tuple):
-        raise _bad(hook, scene, f"gave a {type(raw).__name__}: {raw!r:.80}", "return a list of int")
+        raise _bad(hook, scene, f"gave a {type(raw).__name__}: {show(raw)}", "return a list of int")
     if not raw:
         raise _bad(hook, scene, "gave an empty list", "return at least one id")
     return tuple(_id(entry, at, hook, num_tokens, scene) for at, entry in enumerate(raw))
@@ -298,9 +268,9 @@ def _id(entry: Any, at: int, hook: _Hook, num_tokens: int, scene: HookScene) -> 
     except TypeError:
         value = None
     if value is None or type(entry).__name__ in ("bool_", "bool"):
-        raise _bad(hook, scene, f"gave {entry!r:.80} ({type(entry).__name__}) at position {at}", "ids are int")
+        raise _bad(hook, scene, f"gave {show(entry)} ({type(entry).__name__}) at position {at}", "ids are int")
     if not 0 <= value < num_tokens:
-        raise _bad(hook, scene, f"gave the id {value} at position {at}", f"ids are 0 to {num_tokens - 1} here")
+        raise _bad(hook, scene, f"gave the id {show(value)} at position {at}", f"ids are 0 to {num_tokens - 1} here")
     return int(value)
 
 

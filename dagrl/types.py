@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+LARGEST_REWARD = 3.4028234663852886e38
+"""Rewards are kept as float32: a larger one would become infinite."""
+
 
 class FinishReason(StrEnum):
     """Why one generation ended."""
@@ -156,7 +159,9 @@ class Trajectory:
     stop_reason: StopReason | None = None
     """None while it is being played."""
     reward: float = 0.0
-    """The team's reward of the whole trajectory, for metrics and selection."""
+    """The team's reward of the whole trajectory, for metrics and selection; NaN where none could be found."""
+    unscored: str | None = None
+    """Why no reward could be found, in a word (`undecided`, `raised`, `timeout`, …); None where there is one."""
     num_rounds: int = 0
     seconds: float = 0.0
 

@@ -23,6 +23,7 @@ FLOORS = {
     "cache": 0,
     "errors": 0,
     "types": 0,
+    "limits": 1,
     "seeds": 0,
     "plain_text": 0,
     "trace_events": 0,

@@ -46,6 +46,8 @@ class MicroBatch:
     """[m] int64: positions of its turns among the n turns given."""
     tokens: Tensor
     """[M] int64: positions of its response tokens among the T response tokens given, turn by turn."""
+    is_first: bool = False
+    """A pass over the sequences begins; one that it interrupts ran out of memory and is as if it had never been."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,8 @@ class UpdateStats:
     num_micro_batches: int
     is_finite: bool
     """False: loss or gradient was not finite and no step was made."""
+    suspects: Tensor | None = None
+    """[m] int64: where a loss was not finite the turns of its micro-batch, among those given; None: any of them."""
 
 
 PolicyLoss = Callable[[Tensor, Tensor, MicroBatch], Tensor]

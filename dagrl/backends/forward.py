@@ -6,9 +6,8 @@ Rows are padded on the right. Attention is causal, so no real token sees a padde
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,33 +15,11 @@ from torch import Tensor
 
 from dagrl.backends.base import MicroBatch, Scores, UpdateStats
 from dagrl.backends.logprobs import token_logprobs
+from dagrl.backends.memory import Budget, MicroPlan, within_memory
 from dagrl.backends.network import Network
 from dagrl.backends.optimizer import Optimizer, StepStats
 from dagrl.backends.packing import padding_fraction, plan
 from dagrl.experience import Sequences, ranges
-from dagrl.workflow.sections import UpdateSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """How much is computed at once; changes nothing but memory and speed."""
-
-    micro_batch_tokens: int
-    """Positions of one forward pass, padding included."""
-    logprob_chunk_tokens: int
-    """Rows of logits that exist at once."""
-
-
-def budget_of(spec: UpdateSpec) -> Budget:
-    return Budget(micro_batch_tokens=spec.micro_batch_tokens, logprob_chunk_tokens=spec.logprob_chunk_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class MicroPlan:
-    """The micro-batches of one pass."""
-
-    batches: list[MicroBatch]
-    padding: float
 
 
 def plan_scoring(sequences: Sequences, budget: Budget) -> MicroPlan:
@@ -83,28 +60,54 @@ def score(network: Network, sequences: Sequences, budget: Budget) -> Scores:
     """Log-probs and entropy of every response token under the weights that are switched on."""
     total = int(sequences.response_lens.sum())
     logprobs, entropy = torch.zeros(total), torch.zeros(total)
-    micro_plan = plan_scoring(sequences, budget)
-    for batch in micro_plan.batches:
-        values = response_logprobs(network, sequences, batch, budget)
-        logprobs[batch.tokens], entropy[batch.tokens] = values[0].float(), values[1].float()
-    return Scores(logprobs=logprobs, entropy=entropy, padding=micro_plan.padding)
+
+    def work(micro_plan: MicroPlan) -> float:
+        for batch in micro_plan.batches:
+            values = response_logprobs(network, sequences, batch, budget)
+            logprobs[batch.tokens], entropy[batch.tokens] = values[0].float(), values[1].float()
+        return micro_plan.padding
+
+    padding = within_memory(budget, lambda: plan_scoring(sequences, budget), work)
+    return Scores(logprobs=logprobs, entropy=entropy, padding=padding)
 
 
-def optimize(micro_plan: MicroPlan, shares: Iterator[Tensor], optimizer: Optimizer) -> UpdateStats:
+def optimize(
+    budget: Budget, plan: Callable[[], MicroPlan], shares: Callable[[MicroPlan], Iterator[Tensor]], optimizer: Optimizer
+) -> UpdateStats:
     """One optimizer step on the sum of `shares`, the losses of the micro-batches, each made when it is asked for.
 
-    A loss or gradient that is not finite ends it without a step and without gradients left over.
+    A loss or gradient that is not finite ends it without a step and without gradients left over. Where memory runs out
+    the gradients are gathered again from the first micro-batch, before any step was made.
     """
-    losses: list[float] = []
-    optimizer.discard()
-    for share in shares:
-        losses.append(float(share.detach()))
-        if not math.isfinite(losses[-1]):
-            optimizer.discard()
-            return _stats(micro_plan, losses, StepStats(grad_norm=math.nan, lr=optimizer.lr, is_finite=False))
-        torch.autograd.backward(share)
-        optimizer.collect()
-    return _stats(micro_plan, losses, optimizer.step())
+
+    def gather(micro_plan: MicroPlan) -> tuple[MicroPlan, list[float]]:
+        optimizer.discard()
+        losses: list[float] = []
+        for share in shares(micro_plan):
+            losses.append(float(share.detach()))
+            if not math.isfinite(losses[-1]):
+                break
+            torch.autograd.backward(share)
+            optimizer.collect()
+        return micro_plan, losses
+
+    micro_plan, losses = within_memory(budget, plan, gather)
+    suspects = None
+    if math.isfinite(losses[-1]):
+        step = optimizer.step()
+    else:
+        step = StepStats(grad_norm=math.nan, lr=optimizer.lr, is_finite=False)
+        suspects = micro_plan.batches[len(losses) - 1].turns
+        optimizer.discard()
+    return UpdateStats(
+        loss=sum(losses),
+        grad_norm=step.grad_norm,
+        lr=step.lr,
+        padding=micro_plan.padding,
+        num_micro_batches=len(micro_plan.batches),
+        is_finite=step.is_finite,
+        suspects=suspects,
+    )
 
 
 def padded(sequences: Sequences, turns: Tensor, lengths: Tensor) -> Tensor:
@@ -145,16 +148,9 @@ def training_mode(module: Any) -> Iterator[None]:
 
 def _plan(sequences: Sequences, chosen: Tensor, lengths: Tensor, budget: Budget) -> MicroPlan:
     parts = plan(lengths, budget.micro_batch_tokens)
-    batches = [MicroBatch(turns=chosen[rows], tokens=sequences.tokens_of(chosen[rows])) for rows in parts]
-    return MicroPlan(batches, padding_fraction(lengths, parts))
-
-
-def _stats(micro_plan: MicroPlan, losses: Sequence[float], step: StepStats) -> UpdateStats:
-    return UpdateStats(
-        loss=sum(losses),
-        grad_norm=step.grad_norm,
-        lr=step.lr,
-        padding=micro_plan.padding,
-        num_micro_batches=len(micro_plan.batches),
-        is_finite=step.is_finite,
-    )
+    batches = [
+        MicroBatch(turns=chosen[rows], tokens=sequences.tokens_of(chosen[rows]), is_first=number == 0)
+        for number, rows in enumerate(parts)
+    ]
+    largest = max((int(lengths[rows].max()) * len(rows) for rows in parts), default=0)
+    return MicroPlan(batches, padding_fraction(lengths, parts), largest)

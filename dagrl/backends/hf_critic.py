@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from dagrl.backends.base import MicroBatch, UpdateStats, ValueLoss, Values
 from dagrl.backends.forward import (
-    Budget,
-    MicroPlan,
     enable_checkpointing,
     optimize,
     padded,
@@ -22,6 +20,7 @@ from dagrl.backends.forward import (
     training_mode,
 )
 from dagrl.backends.loading import restore_weights
+from dagrl.backends.memory import Budget, MicroPlan, within_memory
 from dagrl.backends.network import Network
 from dagrl.backends.optimizer import Optimizer
 from dagrl.experience import Sequences
@@ -74,7 +73,7 @@ class HFCritic:
         self.backbone = backbone
         self._hidden = hidden
         self.tokenizer = tokenizer
-        self._budget = budget
+        self.budget = budget
         if has_checkpointing:
             enable_checkpointing(backbone)
         self._device = next(head.parameters()).device
@@ -121,20 +120,28 @@ class HFCritic:
     @torch.no_grad()
     def values(self, sequences: Sequences) -> Values:
         values, last = torch.zeros(int(sequences.response_lens.sum())), torch.zeros(len(sequences))
-        micro_plan = plan_values(sequences, self._budget)
-        for batch in micro_plan.batches:
-            states = self._states(sequences, batch)
-            lens = sequences.response_lens[batch.turns]
-            values[batch.tokens] = self._read(states, sequences.prompt_lens[batch.turns] - 1, lens)
-            last[batch.turns] = self._read(states, sequences.lengths[batch.turns] - 1, torch.ones_like(lens))
-        return Values(values=values, last_values=last, padding=micro_plan.padding)
+
+        def work(micro_plan: MicroPlan) -> float:
+            for batch in micro_plan.batches:
+                states = self._states(sequences, batch)
+                lens = sequences.response_lens[batch.turns]
+                values[batch.tokens] = self._read(states, sequences.prompt_lens[batch.turns] - 1, lens)
+                last[batch.turns] = self._read(states, sequences.lengths[batch.turns] - 1, torch.ones_like(lens))
+            return micro_plan.padding
+
+        padding = within_memory(self.budget, lambda: plan_values(sequences, self.budget), work)
+        return Values(values=values, last_values=last, padding=padding)
 
     def update(self, sequences: Sequences, loss: ValueLoss) -> UpdateStats:
         """One optimizer step on all of `sequences`."""
-        micro_plan = plan_values(sequences, self._budget)
-        assert micro_plan.batches, "an update needs at least one turn"
+        assert len(sequences), "an update needs at least one turn"
         with training_mode(self.head if self.backbone is None else self.backbone):
-            return optimize(micro_plan, self._shares(sequences, micro_plan, loss), self._optimizer)
+            return optimize(
+                self.budget,
+                lambda: plan_values(sequences, self.budget),
+                lambda micro_plan: self._shares(sequences, micro_plan, loss),
+                self._optimizer,
+            )
 
     def save(self, folder: Path) -> None:
         """Head, tokenizer and, where it is trained, the backbone."""
@@ -152,10 +159,11 @@ class HFCritic:
         self._optimizer.reread()
 
     def state_dict(self) -> dict[str, Any]:
-        return self._optimizer.state_dict()
+        return self._optimizer.state_dict() | self.budget.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._optimizer.load_state_dict(state)
+        self.budget.load_state_dict(state)
 
     def _states(self, sequences: Sequences, batch: MicroBatch) -> Tensor:
         ids = padded(sequences, batch.turns, sequences.lengths[batch.turns])

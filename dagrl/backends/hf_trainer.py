@@ -11,8 +11,6 @@ from torch import Tensor
 from dagrl.backends import adapters
 from dagrl.backends.base import PolicyLoss, Scores, UpdateStats
 from dagrl.backends.forward import (
-    Budget,
-    MicroPlan,
     enable_checkpointing,
     optimize,
     plan_scoring,
@@ -21,6 +19,7 @@ from dagrl.backends.forward import (
     training_mode,
 )
 from dagrl.backends.loading import restore_weights
+from dagrl.backends.memory import Budget, MicroPlan
 from dagrl.backends.network import Network
 from dagrl.backends.optimizer import Optimizer
 from dagrl.experience import Sequences
@@ -31,11 +30,11 @@ class HFReference:
 
     def __init__(self, network: Network, *, budget: Budget) -> None:
         self._network = network
-        self._budget = budget
+        self.budget = budget
 
     def score(self, sequences: Sequences) -> Scores:
         self._network.use(None)
-        return score(self._network, sequences, self._budget)
+        return score(self._network, sequences, self.budget)
 
 
 class HFPolicy:
@@ -54,7 +53,7 @@ class HFPolicy:
         self.network = network
         self.adapter = adapter
         self.tokenizer = tokenizer
-        self._budget = budget
+        self.budget = budget
         self._optimizer = optimizer
         if has_checkpointing:
             enable_checkpointing(network.module)
@@ -70,17 +69,20 @@ class HFPolicy:
 
     def score(self, sequences: Sequences) -> Scores:
         self.network.use(self.adapter)
-        return score(self.network, sequences, self._budget)
+        return score(self.network, sequences, self.budget)
 
     def update(self, sequences: Sequences, loss: PolicyLoss, *, entropy_gradient: bool = False) -> UpdateStats:
         """One optimizer step; turns without a response are left out."""
         assert self._optimizer is not None, f"the policy of {self.network.name} is frozen"
         self.network.use(self.adapter)
-        micro_plan = plan_scoring(sequences, self._budget)
-        assert micro_plan.batches, "an update needs at least one response token"
+        assert bool((sequences.response_lens > 0).any()), "an update needs at least one response token"
         with training_mode(self.network.module):
-            shares = self._shares(sequences, micro_plan, loss, entropy_gradient)
-            stats = optimize(micro_plan, shares, self._optimizer)
+            stats = optimize(
+                self.budget,
+                lambda: plan_scoring(sequences, self.budget),
+                lambda micro_plan: self._shares(sequences, micro_plan, loss, entropy_gradient),
+                self._optimizer,
+            )
         if stats.is_finite:
             self.network.note_change(self.adapter)
         return stats
@@ -104,11 +106,12 @@ class HFPolicy:
             self._optimizer.reread()
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self._optimizer is None else self._optimizer.state_dict()
+        return {} if self._optimizer is None else self._optimizer.state_dict() | self.budget.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if self._optimizer is not None:
             self._optimizer.load_state_dict(state)
+            self.budget.load_state_dict(state)
             self.network.note_change(self.adapter)
 
     def _shares(
@@ -116,6 +119,6 @@ class HFPolicy:
     ) -> Iterator[Tensor]:
         for batch in micro_plan.batches:
             logprobs, entropy = response_logprobs(
-                self.network, sequences, batch, self._budget, entropy_gradient=entropy_gradient
+                self.network, sequences, batch, self.budget, entropy_gradient=entropy_gradient
             )
             yield loss(logprobs, entropy, batch)

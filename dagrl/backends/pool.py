@@ -10,12 +10,12 @@ from typing import Any
 
 from dagrl.backends import adapters
 from dagrl.backends.base import Generator, PolicyModel, ReferenceModel, Tokenizer, ValueModel
-from dagrl.backends.forward import budget_of
 from dagrl.backends.hf_critic import HFCritic
 from dagrl.backends.hf_generator import HFGenerator
 from dagrl.backends.hf_trainer import HFPolicy, HFReference
 from dagrl.backends.identity import Identity, critic_identity, policy_identity
 from dagrl.backends.loading import load_backbone, load_causal_lm, load_tokenizer, locate
+from dagrl.backends.memory import Budget, budget_of
 from dagrl.backends.network import Network
 from dagrl.backends.optimizer import Optimizer
 from dagrl.backends.recipes import Progress
@@ -105,6 +105,11 @@ class ModelPool:
     def critic_identity(self, owner: int) -> Identity:
         return critic_identity(self._critics[owner])
 
+    def budgets(self) -> dict[str, Budget]:
+        """How much each model computes at once, by `policy_0`, `critic_1`."""
+        budgets = {f"policy_{group}": policy.budget for group, policy in self._policies.items()}
+        return budgets | {f"critic_{owner}": critic.budget for owner, critic in self._critics.items()}
+
     def memory_bytes(self) -> int:
         """Of all weights, each counted once, and of what optimizers hold so far."""
         weights: dict[int, int] = {
@@ -188,7 +193,7 @@ class _Builder:
     def reference(self, group: AgentGroup, policy: HFPolicy) -> ReferenceModel:
         """The policy's own network with the adapter off, if it has one; else the frozen copy of its model."""
         network = self._frozen(group.model) if policy.adapter is None else policy.network
-        return HFReference(network, budget=budget_of(group.actor))
+        return HFReference(network, budget=policy.budget)
 
     def critic(self, group: AgentGroup) -> HFCritic:
         assert group.critic is not None and group.critic_model is not None

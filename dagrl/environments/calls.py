@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dagrl.errors import UserCodeError, user_frame
+from dagrl.errors import UserCodeError, describe, user_frame
 
 
 def reset_arguments(method: Callable[..., Any], offers: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,15 +45,6 @@ def raised(error: BaseException, what: str, user_file: str | None) -> UserCodeEr
     if isinstance(error, UserCodeError):
         return error
     return UserCodeError(f"{what} raised {describe(error)}", where=_place(error, user_file))
-
-
-def describe(error: BaseException) -> str:
-    """Type and message; an exception whose own `__str__` raises is named by its type."""
-    try:
-        text = str(error)
-    except BaseException:  # noqa: BLE001 - the __str__ is the user's code
-        text = "(its message cannot be shown)"
-    return f"{type(error).__name__}: {text[:2000]}"
 
 
 def _place(error: BaseException, user_file: str | None) -> str | None:

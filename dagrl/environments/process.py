@@ -20,8 +20,12 @@ _CALLS_AT_ONCE = 64
 """Calls under way in one process: more would share its one interpreter lock and run into their time limits."""
 _START_S = 120.0
 """Longest start of a process, before the clock of any environment runs."""
+_PING_S = 2.0
+"""Longest answer to a ping after a call ran out of time; a process that takes longer is taken for stuck."""
 _COMPUTES = 0.1
 """A process that used so much of the time was computing and not waiting."""
+_NOBODY = -1
+"""Stands for an environment where a message is for the process itself."""
 _TAIL_CHUNKS = 4
 _CHUNK_BYTES = 4096
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -30,7 +34,9 @@ _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 class Worker:
     """A worker process. All methods belong to the event loop it was started on."""
 
-    def __init__(self, on_death: Callable[[Worker], None]) -> None:
+    def __init__(self, on_death: Callable[[Worker], None], *, is_single_use: bool = False) -> None:
+        """`is_single_use`: it is for one environment and ends with it."""
+        self.is_single_use = is_single_use
         own, other = socket.socketpair()
         output, output_of_child = os.pipe()
         with other:
@@ -90,6 +96,9 @@ class Worker:
                 return await asyncio.wait_for(future, timeout_s)
             except TimeoutError:
                 self.is_tainted = True
+                if not self.is_single_use and not await self._responds():
+                    self.kill()
+                    raise self._died() from None
                 used = self._cpu_seconds() - cpu_before
                 raise UserCodeError(
                     f"no answer within {timeout_s:g} s; its process used {used:.1f} s of CPU meanwhile "
@@ -97,6 +106,16 @@ class Worker:
                     how="make the call faster or raise config.rollout.env_timeout_s",
                     kind="timeout",
                 ) from None
+
+    async def _responds(self) -> bool:
+        """False where one call keeps all others from running, so that nobody knows whose fault it is."""
+        if self.is_dead:
+            return False
+        try:
+            await asyncio.wait_for(self._send(_NOBODY, wire.Ping()), _PING_S)
+        except (TimeoutError, UserCodeError):
+            return False
+        return True
 
     def kill(self) -> None:
         """Ends the process and whatever it started. Calls under way fail."""
@@ -174,7 +193,7 @@ class Worker:
         code = self._process.returncode
         how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         if self.is_tainted:
-            how = "killed, because another call in it did not come back"
+            how = "killed, because a call in it did not come back"
         tail = b"".join(self._tail).decode(errors="replace").strip()[-500:]
         said = f"; it last printed: {tail}" if tail else ""
         return UserCodeError(f"the process that the environment lived in ended ({how}){said}", kind="worker_died")

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from dagrl.errors import UserCodeError
+from dagrl.errors import UserCodeError, show
+from dagrl.types import LARGEST_REWARD
 
-_LARGEST_REWARD = 3.4028234663852886e38
-"""Rewards are kept as float32: a larger one would become infinite."""
 _STEP_SHAPES = "(obs, reward, done) or (obs, reward, terminated, truncated[, info])"
 
 
@@ -106,7 +105,7 @@ def _split_step(raw: Any) -> tuple[Any, Any, bool, bool]:
         obs, reward, done = raw
         ends = done if isinstance(done, tuple | list) else (done, False)
         if len(ends) != 2:
-            raise _bad(f"step gave done={_show(done)}", "done is a bool or (terminated, truncated)")
+            raise _bad(f"step gave done={show(done)}", "done is a bool or (terminated, truncated)")
         return obs, reward, _read_flag(ends[0], "done"), _read_flag(ends[1], "truncated")
     return raw[0], raw[1], _read_flag(raw[2], "terminated"), _read_flag(raw[3], "truncated")
 
@@ -114,7 +113,7 @@ def _split_step(raw: Any) -> tuple[Any, Any, bool, bool]:
 def _read_flag(raw: Any, name: str) -> bool:
     value = _plain(raw)
     if not isinstance(value, bool):
-        raise _bad(f"step gave {name}={_show(raw)}", f"{name} must be True or False")
+        raise _bad(f"step gave {name}={show(raw)}", f"{name} must be True or False")
     return value
 
 
@@ -128,7 +127,7 @@ def _read_texts(raw: Any, seats: Seats, method: str) -> tuple[dict[int, str], st
         return texts, texts.get(seats.actors[-1]) if seats.actors else None
     entries = _entries(raw)
     if entries is None:
-        raise _bad(f"{method} gave an observation of type {type(raw).__name__}: {_show(raw)}", _OBS_SHAPES)
+        raise _bad(f"{method} gave an observation of type {type(raw).__name__}: {show(raw)}", _OBS_SHAPES)
     if len(entries) != len(seats.actors):
         raise _bad(f"{method} gave {len(entries)} observations for {len(seats.actors)} actions", _OBS_SHAPES)
     own = [(group, _text(entry, method)) for group, entry in zip(seats.actors, entries) if entry is not None]
@@ -141,7 +140,7 @@ _OBS_SHAPES = "an observation is None, one string for all, a list with one per a
 
 def _text(raw: Any, method: str) -> str:
     if not isinstance(raw, str):
-        raise _bad(f"{method} gave an observation of type {type(raw).__name__}: {_show(raw)}", _OBS_SHAPES)
+        raise _bad(f"{method} gave an observation of type {type(raw).__name__}: {show(raw)}", _OBS_SHAPES)
     return str(raw)
 
 
@@ -150,7 +149,7 @@ def _read_rewards(raw: Any, seats: Seats) -> tuple[tuple[float, ...], bool]:
         by_group = {_group(key, seats, "step's reward"): _number(value) for key, value in raw.items()}
         missing = [group for group in seats.actors if group not in by_group]
         if missing:
-            raise _bad(f"step gave no reward for agent group {missing[0]}: {_show(raw)}", _REWARD_SHAPES)
+            raise _bad(f"step gave no reward for agent group {missing[0]}: {show(raw)}", _REWARD_SHAPES)
         return _split_by_group(by_group, seats), False
     entries = _entries(raw)
     if entries is None:
@@ -172,11 +171,11 @@ def _split_by_group(by_group: Mapping[int, float], seats: Seats) -> tuple[float,
 def _number(raw: Any) -> float:
     value = _plain(raw)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _bad(f"step gave a reward of type {type(raw).__name__}: {_show(raw)}", _REWARD_SHAPES)
+        raise _bad(f"step gave a reward of type {type(raw).__name__}: {show(raw)}", _REWARD_SHAPES)
     if isinstance(value, float) and not math.isfinite(value):
         raise _bad(f"step gave the reward {value}", _REWARD_SHAPES)
-    if abs(value) > _LARGEST_REWARD:
-        raise _bad(f"step gave the reward {_show(value)}, which float32 cannot hold", _REWARD_SHAPES)
+    if abs(value) > LARGEST_REWARD:
+        raise _bad(f"step gave the reward {show(value)}, which float32 cannot hold", _REWARD_SHAPES)
     return float(value)
 
 
@@ -184,7 +183,7 @@ def _group(key: Any, seats: Seats, what: str) -> int:
     value = _plain(key)
     if isinstance(value, bool) or not isinstance(value, int) or value not in seats.groups:
         known = ", ".join(map(str, seats.groups))
-        raise _bad(f"{what} has the key {_show(key)}", f"keys are the agent groups on this environment: {known}")
+        raise _bad(f"{what} has the key {show(key)}", f"keys are the agent groups on this environment: {known}")
     return value
 
 
@@ -198,14 +197,6 @@ def _entries(raw: Any) -> list[Any] | None:
 def _plain(raw: Any) -> Any:
     """A numpy (or other array library's) scalar as Python's own number; anything else as it is."""
     return raw.item() if getattr(raw, "ndim", None) == 0 and hasattr(raw, "item") else raw
-
-
-def _show(raw: Any) -> str:
-    try:
-        text = repr(raw)
-    except Exception:  # noqa: BLE001 - the repr is the user's code; the fault shown is the value's
-        text = f"<{type(raw).__name__}>"
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _bad(what: str, how: str) -> UserCodeError:

@@ -1,7 +1,8 @@
 """EnvRunner: environments in processes that can be killed, spoken to from any event loop.
 
 A call that runs out of time taints its process: it gets no new environments and is killed when its others are closed,
-or after a grace. A process that dies takes the environments in it along. Both are replaced.
+or after a grace; at once where it keeps the others from running. A process that dies takes its environments along. All
+are replaced.
 """
 
 from __future__ import annotations
@@ -85,9 +86,12 @@ class EnvRunner:
         """
         await self.on_loop(self._warm(classes))
 
-    async def open(self, ref: str, base: Path, kwargs: Mapping[str, Any]) -> RemoteEnv:
-        """Makes one object of the class that `ref` (`file.py:Class`) names, in the least busy process."""
-        return await self.on_loop(self._open(wire.Open(ref=ref, base=base, kwargs=dict(kwargs))))
+    async def open(self, ref: str, base: Path, kwargs: Mapping[str, Any], *, is_alone: bool = False) -> RemoteEnv:
+        """Makes one object of the class that `ref` (`file.py:Class`) names, in the least busy process.
+
+        `is_alone`: in a process of its own, where it harms nobody and nobody harms it.
+        """
+        return await self.on_loop(self._open(wire.Open(ref=ref, base=base, kwargs=dict(kwargs)), is_alone=is_alone))
 
     def close(self) -> None:
         """Kills all processes. May be called twice, and from any thread."""
@@ -127,8 +131,8 @@ class EnvRunner:
                     await self.call(worker, env_id, wire.Load(ref=ref, base=base))
                     await self.call(worker, env_id, wire.Close())
 
-    async def _open(self, body: wire.Open) -> RemoteEnv:
-        worker = await self._least_busy()
+    async def _open(self, body: wire.Open, *, is_alone: bool) -> RemoteEnv:
+        worker = await (self._single_use() if is_alone else self._least_busy())
         env_id = next(self._env_ids)
         worker.envs.add(env_id)
         try:
@@ -146,9 +150,15 @@ class EnvRunner:
                 self._workers.append(worker)
         return min(self._workers, key=lambda worker: len(worker.envs))
 
+    async def _single_use(self) -> Worker:
+        worker = Worker(self._forget, is_single_use=True)
+        self._retired.append(worker)
+        await worker.start()
+        return worker
+
     def _leave(self, worker: Worker, env_id: int) -> None:
         worker.envs.discard(env_id)
-        if worker.is_tainted and not worker.envs:
+        if (worker.is_tainted or worker.is_single_use) and not worker.envs:
             worker.kill()
 
     def _retire(self, worker: Worker) -> None:
@@ -163,7 +173,7 @@ class EnvRunner:
         worker.kill()
 
     def _forget(self, worker: Worker) -> None:
-        self.num_replaced += 1
+        self.num_replaced += not worker.is_single_use
         self._workers = [one for one in self._workers if one is not worker]
         self._retired = [one for one in self._retired if one is not worker]
 

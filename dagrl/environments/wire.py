@@ -49,7 +49,12 @@ class Close:
     pass
 
 
-Body = Load | Open | Reset | Step | Close
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping:
+    """Answered at once by the thread that reads calls; no answer means that nothing in the process can run."""
+
+
+Body = Load | Open | Reset | Step | Close | Ping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,6 +142,9 @@ class _Host:
 
     def accept(self, call: wire.Call) -> None:
         """Hands a call to its environment's thread; calls of one environment run in the order they came."""
+        if isinstance(call.body, wire.Ping):
+            self._send(wire.Reply(call_id=call.call_id))
+            return
         if isinstance(call.body, wire.Load | wire.Open):
             self._seats[call.env_id] = _Seat(self._loop)
         seat = self._seats[call.env_id]
@@ -157,6 +160,9 @@ class _Host:
             kind = error.kind if isinstance(error, UserCodeError) else "raised"
             trace = user_traceback(error)[-_MAX_TRACE_CHARS:]
             reply = wire.Reply(call_id=call.call_id, fault=(error.what, error.where, error.how, kind), trace=trace)
+        self._send(reply)
+
+    def _send(self, reply: wire.Reply) -> None:
         data = wire.pack(reply)
         with self._lock:
             self._sock.sendall(data)

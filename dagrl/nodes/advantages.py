@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -51,7 +52,8 @@ class AdvantagesNode:
         rewards = experience.read(Column.REWARDS, turns) - self._kl.coef * kl
         experience.write(Column.REWARDS, turns, rewards)
         metrics = {"kl_in_reward": float(kl.mean()), "kl_coef": self._kl.coef}
-        self._kl.update(metrics["kl_in_reward"], len(experience.trajectories))
+        if math.isfinite(metrics["kl_in_reward"]):
+            self._kl.update(metrics["kl_in_reward"], len(experience.trajectories))
         return metrics
 
     def _normalise(self, experience: Experience) -> Metrics:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +63,14 @@ class EnvNode:
         with blaming("when"), self._away():
             return await self._condition.holds(HookScene(trajectory=trajectory))
 
-    def session(self, trajectory: Trajectory) -> EnvSession:
-        """Nothing is opened yet."""
+    def session(self, trajectory: Trajectory, *, is_alone: bool = False) -> EnvSession:
+        """Nothing is opened yet. `is_alone`: in processes of its own."""
         refs = self.node.options.env_path
         key = (trajectory.step, trajectory.task.task_id, trajectory.sample, self.node.node_id, "env")
         seeds = [derive_seed(self._seed, *key, index) % _SEED_RANGE for index in range(len(refs))]
         opened = [(ref, self._base, self.node.options.env_kwargs) for ref in refs]
-        return EnvSession(self._runner, self._away, opened, seeds, self._seats, trajectory, usage=self._usage)
+        open_env = partial(self._runner.open, is_alone=is_alone)
+        return EnvSession(open_env, self._away, opened, seeds, self._seats, trajectory, usage=self._usage)
 
 
 class EnvSession:
@@ -76,7 +78,7 @@ class EnvSession:
 
     def __init__(
         self,
-        runner: EnvRunner,
+        open_env: Callable[..., Awaitable[RemoteEnv]],
         away: Away,
         classes: Sequence[tuple[str, Path, Mapping[str, Any]]],
         seeds: Sequence[int],
@@ -85,7 +87,7 @@ class EnvSession:
         *,
         usage: Usage,
     ) -> None:
-        self._runner = runner
+        self._open = open_env
         self._away = away
         self._classes = classes
         self._seeds = seeds
@@ -99,7 +101,7 @@ class EnvSession:
         answers: list[EnvAnswer] = []
         with blaming("env"), self._away():
             for (ref, base, kwargs), seed in zip(self._classes, self._seeds):
-                self._envs.append(await self._runner.open(ref, base, kwargs))
+                self._envs.append(await self._open(ref, base, kwargs))
                 self._usage.env_calls += 1
                 answers.append(await self._envs[-1].reset(self._offers(seed), self._seats))
         return merge(answers)

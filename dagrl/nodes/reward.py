@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -11,7 +12,7 @@ from dagrl.errors import FaultBudgetError, UserCodeError
 from dagrl.experience import Experience, cumulative
 from dagrl.nodes.usage import Usage
 from dagrl.rewards import REWARDS
-from dagrl.rewards.runner import RewardResult, call_reward
+from dagrl.rewards.runner import RewardResult, call_own_reward, call_reward
 from dagrl.types import Metrics, Trajectory, Turn
 from dagrl.workflow import plugins
 from dagrl.workflow.graph import Workflow
@@ -49,8 +50,13 @@ class RewardNode:
         judge: Judge | None = None
         if adds or not config.rollout.rewards_with_env:
             name = node.executable_ref
-            function = REWARDS["default"] if name is None else plugins.load(name, workflow.path.parent)
-            judge = partial(call_reward, function, kwargs=node.options.reward_kwargs)
+            kwargs = node.options.reward_kwargs
+            if name is None:
+                judge = partial(call_reward, REWARDS["default"], kwargs=kwargs)
+            else:
+                own = plugins.load(name, workflow.path.parent)
+                limit = config.rollout.reward_timeout_s
+                judge = partial(call_own_reward, own, kwargs=kwargs, timeout_s=limit)
         return cls(
             node,
             judge,
@@ -61,36 +67,36 @@ class RewardNode:
         )
 
     def run(self, experience: Experience, step: int) -> Metrics:
-        unjudged = self.score(experience.trajectories)
-        for index, reason in unjudged.items():
-            experience.excuse([index], reason)
+        self.score(experience.trajectories)
+        unscored = {index: one.unscored for index, one in enumerate(experience.trajectories) if one.unscored is not None}
+        for index, reason in unscored.items():
+            experience.excuse([index], f"reward_{reason}")
         table = experience.turns
         table.reward = torch.tensor(
             [turn.reward for trajectory in experience.trajectories for turn in trajectory.turns], dtype=torch.float32
         )
-        table.is_trained &= ~torch.isin(table.trajectory, torch.tensor(sorted(unjudged), dtype=torch.int64))
-        metrics = reward_summary(experience.trajectories, unjudged)
+        table.is_trained &= ~torch.isin(table.trajectory, torch.tensor(sorted(unscored), dtype=torch.int64))
+        metrics = reward_summary(experience.trajectories)
         return metrics | {"unplaced": float(place(experience, self.node.groups))}
 
-    def score(self, trajectories: Sequence[Trajectory]) -> dict[int, str]:
-        """Fills `turn.reward` and `trajectory.reward`; gives the indices of those that could not be judged, and why.
+    def score(self, trajectories: Sequence[Trajectory]) -> None:
+        """Fills `turn.reward` and `trajectory.reward`, or `trajectory.unscored` where no reward can be found.
 
         Raises FaultBudgetError when the reward function failed on more than the allowed fraction.
         """
         if self._judge is None:
-            return {}
-        unjudged: dict[int, str] = {}
+            return
         errors: list[UserCodeError] = []
-        for index, trajectory in enumerate(trajectories):
+        for trajectory in trajectories:
             self._usage.judge_calls += 1
             try:
                 result = self._judge(trajectory)
             except UserCodeError as error:
                 errors.append(error)
-                unjudged[index] = f"reward_{error.kind}"
+                _withhold(trajectory, error.kind)
                 continue
             if result is None:
-                unjudged[index] = "reward_undecided"
+                _withhold(trajectory, "undecided")
             else:
                 self._give(trajectory, result)
         if len(errors) > self._max_failed_fraction * len(trajectories):
@@ -99,9 +105,9 @@ class RewardNode:
                 where=f"node '{self.node.node_id}'",
                 how=f"first failure: {errors[0]}",
             ) from errors[0]
-        return unjudged
 
     def _give(self, trajectory: Trajectory, result: RewardResult) -> None:
+        trajectory.unscored = None
         if not self._adds:
             trajectory.reward = 0.0
             for turn in trajectory.turns:
@@ -111,6 +117,14 @@ class RewardNode:
         trajectory.reward += result.score
         if trajectory.turns:
             trajectory.turns[-1].reward_parts.update(result.parts)
+
+
+def _withhold(trajectory: Trajectory, kind: str) -> None:
+    """No reward is not a reward of 0: nothing is learnt from it, and its number says that there is none."""
+    trajectory.unscored = kind
+    trajectory.reward = math.nan
+    for turn in trajectory.turns:
+        turn.reward = 0.0
 
 
 def _shares(trajectory: Trajectory, result: RewardResult, reward_mode: RewardPlacement) -> list[tuple[Turn, float]]:
@@ -147,16 +161,16 @@ def place(experience: Experience, groups: Sequence[int]) -> int:
     return num_unplaced
 
 
-def reward_summary(trajectories: Sequence[Trajectory], unjudged: Collection[int]) -> Metrics:
-    """Of the rewards of a step; `unjudged` are the places of those that could not be judged."""
-    judged = [trajectory for index, trajectory in enumerate(trajectories) if index not in unjudged]
-    metrics = {"unknown": float(len(unjudged))}
-    if judged:
-        rewards = torch.tensor([trajectory.reward for trajectory in judged], dtype=torch.float64)
+def reward_summary(trajectories: Sequence[Trajectory]) -> Metrics:
+    """Of the rewards of a step; trajectories without one are counted."""
+    scored = [trajectory for trajectory in trajectories if trajectory.unscored is None]
+    metrics = {"unknown": float(len(trajectories) - len(scored))}
+    if scored:
+        rewards = torch.tensor([trajectory.reward for trajectory in scored], dtype=torch.float64)
         metrics |= {"mean": float(rewards.mean()), "std": float(rewards.std(correction=0))}
         metrics |= {"min": float(rewards.min()), "max": float(rewards.max())}
     parts: dict[str, list[float]] = {}
-    for trajectory in judged:
+    for trajectory in scored:
         for turn in trajectory.turns:
             for name, value in turn.reward_parts.items():
                 parts.setdefault(name, []).append(value)

@@ -73,6 +73,10 @@ class RowAdvantages:
 
     def write(self, experience: Experience) -> Metrics:
         turns = experience.turns_of(self._node.groups)
+        for column in (Column.ADVANTAGES, Column.RETURNS):
+            nothing = torch.zeros(int(experience.turns.response_len[turns].sum()))
+            experience.write(column, turns, nothing)
+        turns = turns[_is_scored(experience)[experience.turns.trajectory[turns]]]
         if not len(turns):
             return {}
         lens = experience.turns.response_len[turns]
@@ -125,6 +129,11 @@ class RowAdvantages:
             "turn": table.round[turns],
         }
         return [columns[word] for word in self._node.algorithm.group_by]
+
+
+def _is_scored(experience: Experience) -> Tensor:
+    """[N] bool: what has no score is nobody's measure."""
+    return torch.tensor([one.unscored is None for one in experience.trajectories], dtype=torch.bool)
 
 
 def _node_numbers(experience: Experience, turns: Tensor) -> Tensor:

@@ -57,6 +57,9 @@ class Sums:
         for name, value in values.items():
             self._sums[name] += float(value)
 
+    def clear(self) -> None:
+        self._sums.clear()
+
     def merge(self, other: Sums) -> None:
         self.add(other._sums)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ from dagrl.backends.base import MicroBatch, PolicyModel, UpdateStats
 from dagrl.experience import Experience
 from dagrl.nodes.objectives import PolicyObjective
 from dagrl.nodes.stream import Sums, layout_of, minibatch_seed, minibatches
-from dagrl.nodes.train_critic import note_update, update_metrics
+from dagrl.nodes.train_critic import note_nonfinite, note_update, update_metrics
 from dagrl.types import Metrics
 from dagrl.workflow.kinds import Column, Node, old_logprobs_column
 
@@ -57,7 +58,7 @@ class TrainActorNode:
             scores = self._policy.score(experience.select(every_turn))
             experience.write(Column.NEW_LOGPROBS, every_turn, scores.logprobs)
         metrics = self._metrics(sums, stats, early_stop)
-        if self.node.actor.use_kl_loss:
+        if self.node.actor.use_kl_loss and math.isfinite(metrics["kl_loss"]):
             self._kl.update(metrics["kl_loss"], len(experience.trajectories))
         return metrics
 
@@ -79,6 +80,7 @@ class TrainActorNode:
                 stats.append(self._update(experience, batch, importance, fresh))
                 note_update(experience, "policy", batch, stats[-1])
                 sums.merge(fresh)
+                note_nonfinite(experience, batch, stats[-1])
                 if spec.target_kl is not None and fresh.ratio("sum_kl_k3", "num_ratios") > spec.target_kl:
                     experience.excuse_turns(turns, "early_stop")
                     return sums, stats, True
@@ -98,6 +100,8 @@ class TrainActorNode:
             columns["ref"] = experience.read(Column.REF_LOGPROBS, turns)
 
         def loss(logprobs: Tensor, entropy: Tensor, micro: MicroBatch) -> Tensor:
+            if micro.is_first:
+                sums.clear()
             own = {name: column[micro.tokens].to(logprobs.device) for name, column in columns.items()}
             return self._loss(logprobs, entropy, own, lens[micro.turns].to(logprobs.device), sums)
 

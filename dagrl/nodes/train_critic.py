@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from dagrl.algorithms import explained_variance, token_weights, value_loss
 from dagrl.backends.base import MicroBatch, UpdateStats, ValueModel
-from dagrl.experience import Experience, Updated
+from dagrl.experience import Experience, NonFinite, Updated
 from dagrl.nodes.stream import Sums, minibatch_seed, minibatches
 from dagrl.types import Metrics
 from dagrl.workflow.kinds import Column, Node
@@ -29,8 +31,11 @@ class TrainCriticNode:
         for epoch in range(spec.ppo_epochs):
             seed = minibatch_seed(self._seed, step, self.node.node_id, epoch)
             for batch in minibatches(experience, turns, spec.ppo_mini_batch_size, seed):
-                stats.append(self._update(experience, batch, sums))
+                fresh = Sums()
+                stats.append(self._update(experience, batch, fresh))
                 note_update(experience, "critic", batch, stats[-1])
+                sums.merge(fresh)
+                note_nonfinite(experience, batch, stats[-1])
         returns = experience.read(Column.RETURNS, turns)
         return {
             "loss": sum(stat.loss for stat in stats) / len(stats),
@@ -50,6 +55,8 @@ class TrainCriticNode:
             own_old, own_returns, own_weights = (
                 column[micro.tokens].to(values.device) for column in (old_values, returns, weights)
             )
+            if micro.is_first:
+                sums.clear()
             result = value_loss(values, own_old, own_returns, clip=spec.cliprange_value, huber_delta=spec.huber_delta)
             sums.add(result.metrics)
             return (own_weights * result.loss_T).sum()
@@ -63,6 +70,14 @@ def note_update(experience: Experience, model: Updated, turns: Tensor, stats: Up
         experience.note_update(model, turns)
     else:
         experience.excuse_turns(turns, "nonfinite")
+
+
+def note_nonfinite(experience: Experience, turns: Tensor, stats: UpdateStats) -> None:
+    """Writes down which of `turns` an update was not made for, and whether its loss or its gradient was not finite."""
+    if not stats.is_finite:
+        tensor = "gradient" if math.isfinite(stats.loss) else "loss"
+        suspects = turns if stats.suspects is None else turns[stats.suspects]
+        experience.nonfinite.append(NonFinite(tensor=tensor, turns=suspects))
 
 
 def update_metrics(stats: list[UpdateStats]) -> Metrics:

@@ -81,6 +81,36 @@ _GUIDES: Mapping[str, Guide] = {
         healthy="0; look at the judge's time limit.",
         high=0.0,
     ),
+    "trajectory/asked": Guide(
+        title="Samples asked for",
+        meaning="Samples of this step: those trained and, for each reason, those dropped add up to it.",
+        section=TRAJECTORIES,
+    ),
+    "trajectory/trained": Guide(
+        title="Samples trained", meaning="Samples of this step that could be trained on.", section=TRAJECTORIES
+    ),
+    "trajectory/dropped/*": Guide(
+        title="Samples dropped",
+        meaning="By reason: the fault that broke them in play, unscored_… where no reward could be found, no_response, "
+        "nonfinite where the step was given up.",
+        section=TRAJECTORIES,
+        healthy="0; what broke them stands in failures/.",
+        high=0.0,
+    ),
+    "env/retried": Guide(
+        title="Played again",
+        meaning="Trajectories played once more in a process of their own, because the one they were in died or hung.",
+        section=TRAJECTORIES,
+        healthy="0",
+        high=0.0,
+    ),
+    "memory/*/halved": Guide(
+        title="Out of memory",
+        meaning="How often memory ran out at this model so far; each time its micro-batches were halved.",
+        section=OTHER,
+        healthy="Absent. Set micro_batch_tokens to what the terminal said, and no step is computed twice.",
+        high=0.0,
+    ),
     "reward/unplaced": Guide(
         title="Rewards without a place",
         meaning="Rewards that belong to a turn that was not trained on and are lost.",

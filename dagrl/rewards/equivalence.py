@@ -12,12 +12,26 @@ import subprocess
 import sys
 import tempfile
 import time
+from enum import Enum
 from pathlib import Path
 from typing import IO
 
 from dagrl.errors import DagrlError
 
+_REAP_S = 1.0
+"""Longest time between the end of a worker's answers and its own."""
 _WORKER = Path(__file__).with_name("equivalence_worker.py")
+
+
+class Reply(Enum):
+    """What came of one question."""
+
+    SAME = b"same"
+    DIFFERENT = b"different"
+    LIMIT = b"limit"
+    """The worker used up its CPU seconds, or the clock ran out."""
+    DIED = b"died"
+    """It ended by itself, with the question unanswered."""
 
 
 class EquivalenceChecker:
@@ -42,23 +56,35 @@ class EquivalenceChecker:
         self._idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
         for _ in range(num_workers):
             self._idle.put(None)
+        self.num_replaced = 0
+        """Processes that died or were killed, so far."""
 
     def check(self, *, gold: str, answer: str) -> bool | None:
         """Whether `answer` is equivalent to `gold` (both without `$`); None where the limits were passed.
 
-        Raises DagrlError where a worker cannot be started.
+        A worker that died of something else (the kernel's hunt for memory, a stray signal) is replaced and the question
+        asked once more. Raises DagrlError where a worker cannot be started.
         """
+        reply = self._ask(gold, answer)
+        if reply is Reply.DIED:
+            reply = self._ask(gold, answer)
+        return {Reply.SAME: True, Reply.DIFFERENT: False}.get(reply)
+
+    def _ask(self, gold: str, answer: str) -> Reply:
         worker = self._idle.get()
+        reply = Reply.DIED
         try:
             if worker is None:
                 worker = _Worker(self._start_limit_s)
-            verdict = worker.ask(gold, answer, self._cpu_limit_s, self._wall_limit_s)
-            if verdict is None:
+            reply = worker.ask(gold, answer, self._cpu_limit_s, self._wall_limit_s)
+        finally:
+            # One that was interrupted still owes its answer, which must not be taken for that to the next question.
+            if worker is not None and reply not in (Reply.SAME, Reply.DIFFERENT):
                 worker.kill()
                 worker = None
-            return verdict
-        finally:
+                self.num_replaced += 1
             self._idle.put(worker)
+        return reply
 
     def close(self) -> None:
         """Ends the idle workers."""
@@ -91,15 +117,25 @@ class _Worker:
                 how="`pip install math-verify`, or use another reward",
             )
 
-    def ask(self, gold: str, answer: str, cpu_limit_s: float, wall_limit_s: float) -> bool | None:
+    def ask(self, gold: str, answer: str, cpu_limit_s: float, wall_limit_s: float) -> Reply:
         question = json.dumps({"gold": gold, "answer": answer, "cpu_limit_s": cpu_limit_s})
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(question.encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            return None
-        return {b"same": True, b"different": False}.get(self._line(wall_limit_s))
+            return Reply.DIED
+        line = self._line(wall_limit_s)
+        if line in (Reply.SAME.value, Reply.DIFFERENT.value):
+            return Reply(line)
+        return Reply.DIED if self._has_died() else Reply.LIMIT
+
+    def _has_died(self) -> bool:
+        """Whether it is gone for another reason than its limit of CPU seconds."""
+        try:
+            return self._process.wait(_REAP_S) != -signal.SIGXCPU
+        except subprocess.TimeoutExpired:
+            return False
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):  # it is dead already

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagrl.errors import DagrlError, UserCodeError, boundary
-from dagrl.types import Trajectory
+from dagrl.errors import DagrlError, TimeUp, UserCodeError, boundary, show
+from dagrl.limits import contained, time_limit
+from dagrl.types import LARGEST_REWARD, Trajectory
 
 SCORE = "score"
 """The entry of a returned dict that is the reward; the other numbers are metrics."""
@@ -61,7 +63,7 @@ def call_reward(
     `compute_score` is given the text of the trajectory's last turn. Raises UserCodeError, of kind `raised` or
     `bad_return`, naming the function and what it gave.
     """
-    name = f"reward function {getattr(function, '__qualname__', repr(function))}"
+    name = _name(function)
     given = {} if kwargs is None else kwargs
     try:
         with boundary(name):
@@ -71,9 +73,37 @@ def call_reward(
                 task = trajectory.task
                 response = trajectory.turns[-1].response_text if trajectory.turns else ""
                 answer = function(task.data_source, response, task.ground_truth, task.extra_info, **given)
+            return _Check(name, _place(function)).result(answer, trajectory)
     except Undecided:
         return None
-    return _Check(name, _place(function)).result(answer, trajectory)
+
+
+def call_own_reward(
+    function: Callable[..., Any], trajectory: Trajectory, kwargs: Mapping[str, Any], *, timeout_s: float
+) -> RewardResult | None:
+    """`call_reward` for a function of the user's: on a copy of `trajectory`, with a time limit, what it changes in the
+    process put back. Raises UserCodeError of kind `timeout` too."""
+    try:
+        with contained(), time_limit(timeout_s):
+            return call_reward(function, _copy(trajectory), kwargs)
+    except TimeUp:
+        raise UserCodeError(
+            f"{_name(function)} did not return within {timeout_s:g} s",
+            where=_place(function),
+            how="make it faster or raise config.rollout.reward_timeout_s",
+            kind="timeout",
+        ) from None
+
+
+def _copy(trajectory: Trajectory) -> Trajectory:
+    """What a function may change without changing the batch; ids are tuples and need no copy."""
+    turns = [replace(turn, reward_parts=dict(turn.reward_parts)) for turn in trajectory.turns]
+    observations = list(trajectory.observations)
+    return replace(trajectory, task=copy.deepcopy(trajectory.task), turns=turns, observations=observations)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return f"reward function {getattr(function, '__qualname__', repr(function))}"
 
 
 def _place(function: Callable[..., Any]) -> str | None:
@@ -97,7 +127,7 @@ class _Check:
             return RewardResult(by_group={self._group(key, trajectory): self._named(answer, key) for key in answer})
         if all(isinstance(key, tuple) for key in answer) and answer:
             return RewardResult(by_turn={self._turn(key, trajectory): self._named(answer, key) for key in answer})
-        raise self._error(f"gave {answer!r:.120}, whose keys are neither all texts, groups, nor (group, turn) pairs")
+        raise self._error(f"gave {show(answer)}, whose keys are neither all texts, groups, nor (group, turn) pairs")
 
     def _scored(self, answer: Mapping[str, Any]) -> RewardResult:
         """Texts beside the score (what was extracted, and the like) are not metrics and are left out."""
@@ -125,17 +155,21 @@ class _Check:
         return group, turn
 
     def _named(self, answer: Mapping[Any, Any], key: Any) -> float:
-        return self._number(answer[key], f"gave {key!r}:")
+        return self._number(answer[key], f"gave {show(key)}:")
 
     def _number(self, value: Any, said: str) -> float:
         if inspect.iscoroutine(value):
             value.close()
             raise self._error("is `async`; a reward function must be an ordinary one")
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise self._error(f"{said} {value!r:.120} ({type(value).__name__}), not a number")
-        if not math.isfinite(value):
-            raise self._error(f"{said} {value}, which is not finite")
-        return float(value)
+            raise self._error(f"{said} {show(value)} ({type(value).__name__}), not a number")
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not abs(number) <= LARGEST_REWARD:
+            raise self._error(f"{said} {show(value)}, which is not finite in float32")
+        return number
 
     def _error(self, what: str) -> UserCodeError:
         return UserCodeError(

@@ -52,7 +52,9 @@ _URGENCY = (StopReason.TERMINATED, StopReason.ENV_TRUNCATED, StopReason.MAX_CONT
 class Conversation:
     """Plays one trajectory; nothing of it is shared with another."""
 
-    def __init__(self, stage: Stage, scene: Scene, trajectory: Trajectory) -> None:
+    def __init__(self, stage: Stage, scene: Scene, trajectory: Trajectory, *, is_alone: bool = False) -> None:
+        """`is_alone`: its environments live in processes of their own."""
+        self._is_alone = is_alone
         self.trajectory = trajectory
         self.close_faults: list[str] = []
         self.legs: list[tuple[str, float, float]] = []
@@ -90,7 +92,7 @@ class Conversation:
 
     async def _reset(self) -> None:
         for unit, node in self._stage.envs.items():
-            self._sessions[unit] = node.session(self.trajectory)
+            self._sessions[unit] = node.session(self.trajectory, is_alone=self._is_alone)
             started = time.perf_counter()
             self._hear(unit, await self._sessions[unit].reset())
             self.legs.append((f"{unit} reset", started, time.perf_counter()))

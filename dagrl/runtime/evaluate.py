@@ -94,6 +94,8 @@ async def evaluate(
         num_failed += len(result.failed)
     if scorer is not None:
         scorer.score(trajectories)
+    num_failed += sum(one.unscored is not None for one in trajectories)
+    trajectories = [one for one in trajectories if one.unscored is None]
     return Evaluation(
         step=step,
         without=without,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from dagrl.errors import DagrlError, NumericError
-from dagrl.experience import Experience
+from dagrl.errors import DagrlError
+from dagrl.experience import Experience, NonFinite
 from dagrl.nodes.base import LearnNode
+from dagrl.runtime.nonfinite import NumericFault, numeric_fault, write_fault
 from dagrl.runtime.token_check import TokenCheck
 from dagrl.runtime.trace import Trace
 from dagrl.types import Metrics
@@ -28,6 +30,10 @@ _METRIC_PLACES: Mapping[NodeKind, str] = {
 """Where the metrics of a node of each kind stand; `{agent}` is the name of its group, of the owner for a critic."""
 
 
+_PLAY = ""
+"""Stands among node ids for what was sampled."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnResult:
     """What one pass through the learn graph did."""
@@ -36,11 +42,17 @@ class LearnResult:
     seconds: Mapping[str, float]
     """By node id; nodes that were idle are absent."""
     warnings: tuple[str, ...] = ()
-    """What the check of tokens has to tell."""
+    """What was not finite, and what the check of tokens has to tell."""
+    is_given_up: bool = False
+    """True where a column was not finite: the nodes after it were left out."""
 
 
 class Executor:
-    """Runs nodes in the workflow's order; what an idle node alone would use is left out too."""
+    """Runs nodes in the workflow's order; what an idle node alone would use is left out too.
+
+    Where a column is not finite the rest of the step is left out, so that nothing is trained on it; where a loss or a
+    gradient is not, its model alone stays as it was.
+    """
 
     def __init__(
         self,
@@ -48,13 +60,16 @@ class Executor:
         nodes: Mapping[str, LearnNode],
         token_check: TokenCheck,
         *,
+        failures_dir: Path | None = None,
         max_nonfinite_in_a_row: int = 3,
         trace: Trace | None = None,
     ) -> None:
+        """`failures_dir`: where batches that are not finite are written, None writes none."""
         self._workflow = workflow
         self._nodes = nodes
         self._token_check = token_check
         self._trace = Trace() if trace is None else trace
+        self._failures_dir = failures_dir
         self._max_nonfinite = max_nonfinite_in_a_row
         self._nonfinite_in_a_row: dict[str, int] = {}
 
@@ -67,47 +82,61 @@ class Executor:
     def learn(self, experience: Experience, step: int, *, only: Collection[str] | None = None) -> LearnResult:
         """One step's learning, or the part of the nodes `only`.
 
-        Raises NumericError when an update was not finite too often in a row, BreachError when what would be trained is
-        not what was sampled.
+        Raises NumericError when a node's numbers were not finite too often in a row, BreachError when what would be
+        trained is not what was sampled.
         """
         metrics: Metrics = {}
         seconds: dict[str, float] = {}
-        warnings: list[str] = []
-        self._token_check.begin(experience, step)
+        warnings = self._look(None, experience, step)
+        is_given_up = bool(warnings)
+        if not is_given_up:
+            self._token_check.begin(experience, step)
         live = self._workflow.live(step)
         after = self._workflow.waits(live)
         for node in live:
+            if is_given_up:
+                break
             if only is not None and node.node_id not in only:
                 continue
             with self._trace.node(node, after[node.node_id]) as lap:
                 own = self._run(node, experience, step)
             seconds[node.node_id] = lap.seconds
-            self._token_check.ids(experience, step)
-            drift = self._token_check.drift(experience, node, step)
-            warnings += [] if drift is None else [drift]
             place = _METRIC_PLACES[node.kind].format(
                 agent=self._workflow.groups[node.agent_group].name, node=node.node_id
             )
             metrics |= {f"{place}/{name}": value for name, value in own.items()}
-        return LearnResult(metrics=metrics, seconds=seconds, warnings=tuple(warnings))
+            faults = self._look(node, experience, step)
+            is_given_up = bool(faults) and experience.first_nonfinite() is not None
+            warnings += faults if is_given_up else [*faults, *self._token_warnings(node, experience, step)]
+        return LearnResult(metrics=metrics, seconds=seconds, warnings=tuple(warnings), is_given_up=is_given_up)
 
     def _run(self, node: Node, experience: Experience, step: int) -> Metrics:
         try:
-            metrics = self._nodes[node.node_id].run(experience, step)
+            return self._nodes[node.node_id].run(experience, step)
         except DagrlError as error:
             error.where = f"step {step}, node '{node.node_id}'" + ("" if error.where is None else f", {error.where}")
             raise
-        if node.kind.is_train:
-            self._count_nonfinite(node, metrics, step)
-        return metrics
 
-    def _count_nonfinite(self, node: Node, metrics: Metrics, step: int) -> None:
-        in_a_row = self._nonfinite_in_a_row.get(node.node_id, 0)
-        in_a_row = in_a_row + 1 if metrics.get("nonfinite_steps", 0.0) > 0 else 0
-        self._nonfinite_in_a_row[node.node_id] = in_a_row
+    def _token_warnings(self, node: Node, experience: Experience, step: int) -> list[str]:
+        self._token_check.ids(experience, step)
+        drift = self._token_check.drift(experience, node, step)
+        return [] if drift is None else [drift]
+
+    def _look(self, node: Node | None, experience: Experience, step: int) -> list[str]:
+        """What is not finite after `node` ran, or before any did; raises where that was so too often in a row."""
+        column = experience.first_nonfinite()
+        found = [*experience.nonfinite, *([] if column is None else [column])]
+        experience.nonfinite.clear()
+        name = _PLAY if node is None else node.node_id
+        self._nonfinite_in_a_row[name] = self._nonfinite_in_a_row.get(name, 0) + 1 if found else 0
+        return [f"{self._note(one, node, experience, step)}; no update was made from it" for one in found]
+
+    def _note(self, found: NonFinite, node: Node | None, experience: Experience, step: int) -> NumericFault:
+        names = [group.name for group in self._workflow.groups]
+        node_id = None if node is None else node.node_id
+        fault = numeric_fault(found, experience, names, step=step, node_id=node_id)
+        file = None if self._failures_dir is None else write_fault(self._failures_dir, fault, found, experience)
+        in_a_row = self._nonfinite_in_a_row[_PLAY if node is None else node.node_id]
         if in_a_row >= self._max_nonfinite:
-            raise NumericError(
-                f"loss or gradient was not finite in {in_a_row} steps in a row; the weights are as they were before",
-                where=f"step {step}, node '{node.node_id}'",
-                how="lower the learning rate, or look at the rewards and log-probs of these steps",
-            )
+            raise fault.error(in_a_row, file)
+        return fault

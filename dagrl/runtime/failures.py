@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import quote
 
 from dagrl.errors import FaultBudgetError, StorageError
 from dagrl.types import FailedTrajectory
 
 _COMMONEST = 3
+_MAX_NAME_CHARS = 150
 
 
 def write_failure(folder: Path, failed: FailedTrajectory, run_seed: int) -> Path:
     """Writes `step<step>_<task>_<sample>.json` and gives its path. What JSON cannot hold is written as its repr."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", failed.task.task_id)
-    path = folder / f"step{failed.step}_{name}_{failed.sample}.json"
+    path = folder / f"step{failed.step}_{_file_name(failed.task.task_id)}_{failed.sample}.json"
     content = {"run_seed": run_seed, **asdict(failed)}
     for turn in content["turns"]:
         del turn["sampled"]  # the same ids once more
@@ -28,6 +29,14 @@ def write_failure(folder: Path, failed: FailedTrajectory, run_seed: int) -> Path
     except OSError as error:
         raise StorageError(f"cannot write the failure file: {error}", where=str(path)) from error
     return path
+
+
+def _file_name(task_id: str) -> str:
+    """A name of its own for every task: `train-12` for `train:12`; other signs are percent-encoded, as in a URL."""
+    name = quote(task_id, safe=":", errors="surrogatepass").replace("-", "%2D").replace(":", "-")
+    if len(name) <= _MAX_NAME_CHARS:
+        return name
+    return f"{name[:_MAX_NAME_CHARS]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def check_budget(failed: Sequence[FailedTrajectory], num_trajectories: int, max_fraction: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -83,6 +84,7 @@ def _trajectory(rows: Rows, step: int, known: Mapping[str, Task]) -> Trajectory:
         observations=[_observation(told) for row in rows for told in json.loads(row["observations"] or "[]")],
         stop_reason=None if stop is None else StopReason(stop),
         reward=first["trajectory_reward"],
+        unscored="unknown" if math.isnan(first["trajectory_reward"]) else None,
         num_rounds=first["num_rounds"],
     )
 

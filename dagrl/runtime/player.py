@@ -28,6 +28,8 @@ from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import Node, NodeKind, reward_placement
 
 Sampling = Literal["train", "val"]
+_ALONE_AT_ONCE = 4
+"""Trajectories at once that are played again in processes of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,20 +164,32 @@ class Player:
         self, batch: _Batch, gate: asyncio.Semaphore, task: Task, sample: int
     ) -> Trajectory | FailedTrajectory:
         async with gate:
-            conversation = Conversation(self._stage, batch.scene, Trajectory(task=task, sample=sample, step=batch.step))
-            try:
-                trajectory = await conversation.play()
-            except TrajectoryFault as fault:
-                return self._fail(batch, conversation, fault)
-            finally:
-                batch.num_close_faults += len(conversation.close_faults)
-                self._trace.conversation_ended(f"{task.task_id}/{sample}", conversation.legs)
-            if not trajectory.turns and trajectory.stop_reason is StopReason.MAX_CONTEXT:
-                return self._fail(batch, conversation, TrajectoryFault("prompt_too_long", conversation.context_message))
-            return trajectory
+            played = await self._try(batch, task, sample)
+            if not _is_unlucky(played):
+                return self._settled(batch, played)
+        async with batch.alone:
+            batch.num_retried += 1
+            return self._settled(batch, await self._try(batch, task, sample, is_alone=True))
 
-    def _fail(self, batch: _Batch, conversation: Conversation, fault: TrajectoryFault) -> FailedTrajectory:
-        trajectory = conversation.trajectory
+    async def _try(self, batch: _Batch, task: Task, sample: int, *, is_alone: bool = False) -> Trajectory | _Broken:
+        """One attempt. A second one gives the same, draw for draw, unless it is user code that differs."""
+        trajectory = Trajectory(task=task, sample=sample, step=batch.step)
+        conversation = Conversation(self._stage, batch.scene, trajectory, is_alone=is_alone)
+        try:
+            await conversation.play()
+        except TrajectoryFault as fault:
+            return _Broken(trajectory, fault)
+        finally:
+            batch.num_close_faults += len(conversation.close_faults)
+            self._trace.conversation_ended(f"{task.task_id}/{sample}", conversation.legs)
+        if not trajectory.turns and trajectory.stop_reason is StopReason.MAX_CONTEXT:
+            return _Broken(trajectory, TrajectoryFault("prompt_too_long", conversation.context_message))
+        return trajectory
+
+    def _settled(self, batch: _Batch, played: Trajectory | _Broken) -> Trajectory | FailedTrajectory:
+        return played if isinstance(played, Trajectory) else self._fail(batch, played.trajectory, played.fault)
+
+    def _fail(self, batch: _Batch, trajectory: Trajectory, fault: TrajectoryFault) -> FailedTrajectory:
         failed = FailedTrajectory(
             task=trajectory.task,
             sample=trajectory.sample,
@@ -198,6 +212,7 @@ class Player:
         return {
             **self._generator.metrics(),
             "env/close_failed": float(batch.num_close_faults),
+            "env/retried": float(batch.num_retried),
             "env/workers_replaced": float(self._env_runner.num_replaced),
         }
 
@@ -212,6 +227,22 @@ class _Batch:
         """Trajectories asked for."""
         self.failed: list[FailedTrajectory] = []
         self.num_close_faults = 0
+        self.num_retried = 0
+        """Trajectories played once more, because the process that their environment lived in died."""
+        self.alone = asyncio.Semaphore(_ALONE_AT_ONCE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """An attempt that came to nothing."""
+
+    trajectory: Trajectory
+    fault: TrajectoryFault
+
+
+def _is_unlucky(played: Trajectory | _Broken) -> bool:
+    """Whether another environment in the same process may be to blame."""
+    return isinstance(played, _Broken) and played.fault.kind == "env_worker_died"
 
 
 def _condition(node: Node, workflow: Workflow) -> Condition | None:

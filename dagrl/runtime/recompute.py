@@ -50,6 +50,9 @@ class Recomputed:
 
 def recompute_step(workflow: Workflow, path: Path, row: Row, found: Recomputed) -> None:
     """Rewards on tokens, advantages, returns, and the metrics that follow from trajectories; `row` is the step's."""
+    if row.get("trajectory/dropped/nonfinite"):
+        found.left_out.add("steps that were given up, because numbers were not finite")
+        return
     step = int(row["step"]) - 1
     logged = read_step(path, step, ())
     experience = logged.experience(use_all_traj=workflow.spec.config.rollout.use_all_traj)
@@ -107,10 +110,7 @@ def _rewards(workflow: Workflow, logged: LoggedStep, step: int) -> Metrics:
     """The summary of a REWARD node; nothing where none ran."""
     if not any(node.kind is NodeKind.REWARD for node in workflow.live(step)):
         return {}
-    trained: dict[int, bool] = {}
-    for row in logged.rows:
-        trained[row["trajectory"]] = trained.get(row["trajectory"], False) or row["is_trained"]
-    return reward_summary(logged.trajectories, {at for at, own in enumerate(trained.values()) if not own})
+    return reward_summary(logged.trajectories)
 
 
 def _learn(workflow: Workflow, live: Sequence[Node], experience: Experience, rows: Rows, row: Row) -> Metrics:

@@ -41,6 +41,7 @@ class Recorder:
         self._watchdog = Watchdog()
         self._accuracies: dict[int, float] = {}
         self._identities = identities(workflow, pool)
+        self._told_halved: dict[str, int] = {}
         self._log = TrajectoryLog(
             folder.trajectories,
             agent_names=[group.name for group in workflow.groups],
@@ -50,7 +51,7 @@ class Recorder:
     def step(self, step: int, experience: Experience, metrics: Metrics, seconds: Mapping[str, float]) -> None:
         """One finished step, numbered from 0; it is shown and logged as step + 1, the number of steps done."""
         done = step + 1
-        self._metrics.write(done, metrics)
+        self._metrics.write(done, metrics | self._memory())
         if self._trainer.log_trajectories:
             self._log.write_step(done, experience)
         self._folder.write_status("running", done)
@@ -113,6 +114,15 @@ class Recorder:
                 accuracies=self._accuracies,
             ),
         )
+
+    def _memory(self) -> Metrics:
+        """How often memory ran out so far, by model; what is new is told. Nothing where it never did."""
+        budgets = {name: budget for name, budget in self._pool.budgets().items() if budget.num_halved}
+        for name, budget in budgets.items():
+            if budget.num_halved > self._told_halved.get(name, 0):
+                self._told_halved[name] = budget.num_halved
+                self.note(f"memory ran out at {name}: micro_batch_tokens is {budget.micro_batch_tokens} from now on")
+        return {f"memory/{name}/halved": float(budget.num_halved) for name, budget in budgets.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes from a checkpoint's state what is the recorder's own."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from dagrl.backends.loading import load_tokenizer, locate
+from dagrl.backends.memory import is_out_of_memory, out_of_memory_error
 from dagrl.backends.pool import ModelPool, build_pool
 from dagrl.backends.recipes import Progress
 from dagrl.data import DataLoader, read_tasks
@@ -61,12 +62,14 @@ def run_workflow(
             trainer = _build(workflow, folder, console, stack, point)
             stop.on_stop(trainer.request_stop)
             report = asyncio.run(trainer.run())
-    except BaseException:
+    except BaseException as error:
         state = INTERRUPTED if stop.is_early else FAILED
         num_steps = first if trainer is None else trainer.num_steps
         with suppress(StorageError):  # of a full disk; what ended the run is what must be told
             folder.write_status(state, num_steps)
             manifest.end_session(folder, state, num_steps)
+        if is_out_of_memory(error):
+            raise out_of_memory_error("outside of an update") from error
         raise
     state = FINISHED if report.stopped_by is None else INTERRUPTED
     folder.write_status(state, report.num_steps)
@@ -98,7 +101,7 @@ def _build(
     trainer = Trainer(
         workflow,
         player=player,
-        executor=Executor(workflow, nodes, token_check(workflow, pool), trace=trace),
+        executor=Executor(workflow, nodes, token_check(workflow, pool), failures_dir=folder.failures, trace=trace),
         learn_nodes=nodes,
         loader=loader,
         val_tasks=held_out[: data.val_max_prompts],

@@ -174,6 +174,8 @@ class RolloutSpec(Spec):
     """Longest time of one call into an environment."""
     hook_timeout_s: Positive = 60.0
     """Longest time of one call of a hook."""
+    reward_timeout_s: Positive = 300.0
+    """Longest time of one call of a reward function of your own."""
     env_workers: PositiveInt = 2
     """Processes that environments live in."""
     max_failed_fraction: Fraction = 0.05

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from dagrl.backends.base import MicroBatch, ValueModel
-from dagrl.backends.forward import Budget
 from dagrl.backends.hf_critic import HFCritic
+from dagrl.backends.memory import Budget
 from dagrl.backends.network import Network
 from dagrl.experience import Sequences
 from dagrl.workflow.sections import OptimSpec

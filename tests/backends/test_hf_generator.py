@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from dagrl.backends.base import Generator
-from dagrl.backends.forward import Budget
 from dagrl.backends.hf_generator import HFGenerator
 from dagrl.backends.hf_trainer import HFPolicy
+from dagrl.backends.memory import Budget
 from dagrl.backends.network import Network
 from dagrl.errors import DagrlError
 from dagrl.experience import Sequences, cumulative

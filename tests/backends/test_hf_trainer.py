@@ -14,8 +14,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dagrl.backends.base import MicroBatch, PolicyModel, ReferenceModel
-from dagrl.backends.forward import Budget
 from dagrl.backends.hf_trainer import HFPolicy, HFReference
+from dagrl.backends.memory import Budget
 from dagrl.backends.network import Network
 from dagrl.backends.optimizer import Optimizer
 from dagrl.errors import DagrlError

@@ -1,5 +1,6 @@
 """REWARD: who gets how much in each mode, where it lies on the stream, and what happens when scoring fails."""
 
+import math
 from functools import partial
 
 import pytest
@@ -95,6 +96,8 @@ def test_what_cannot_be_judged_is_not_trained_and_does_not_count_as_zero():
     assert metrics["unknown"] == 1
     assert metrics["mean"] == 1.0
     assert experience.turns.is_trained.tolist() == [False] * 4 + [True]
+    assert math.isnan(experience.trajectories[0].reward)
+    assert experience.trajectories[0].unscored == "undecided"
 
 
 def failing(one):
@@ -104,7 +107,8 @@ def failing(one):
 def test_a_failing_reward_function_stops_the_run_past_the_allowed_fraction_only():
     good = lambda one: failing(one) if one.task.task_id == "a" else RewardResult(team=1.0)  # noqa: E731
     batch = [two_rounds()] + [trajectory(f"b{n}", [turn(0, 0, [5])]) for n in range(3)]
-    assert reward_node(good, allowed=0.25).score(batch) == {0: "reward_raised"}
+    reward_node(good, allowed=0.25).score(batch)
+    assert [one.unscored for one in batch] == ["raised", None, None, None]
     with pytest.raises(FaultBudgetError, match=r"1 of 4"):
         reward_node(good, allowed=0.2).score(batch)
 

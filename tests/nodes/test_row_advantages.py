@@ -85,3 +85,11 @@ def test_the_whitening_of_reinforce_plus_plus_is_over_tokens():
     column = experience.columns[Column.ADVANTAGES]
     assert float(column.mean()) == pytest.approx(0.0, abs=1e-6)
     assert float(column.std(correction=1)) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_sample_without_a_score_is_nobodys_measure():
+    experience = played([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+    experience.trajectories[2].unscored = "undecided"
+    found, metrics = advantages_of_turns(experience, **DR_GRPO)
+    assert found == [-0.5, 0.5, 0.5, -0.5, 0.0, 0.0]
+    assert metrics["groups"] == 2
