@@ -68,7 +68,8 @@ class RewardNode:
 
     def run(self, experience: Experience, step: int) -> Metrics:
         self.score(experience.trajectories)
-        unscored = {index: one.unscored for index, one in enumerate(experience.trajectories) if one.unscored is not None}
+        played = enumerate(experience.trajectories)
+        unscored = {index: one.unscored for index, one in played if one.unscored is not None}
         for index, reason in unscored.items():
             experience.excuse([index], f"reward_{reason}")
         table = experience.turns
