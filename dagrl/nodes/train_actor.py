@@ -22,7 +22,7 @@ from dagrl.backends.base import MicroBatch, PolicyModel, UpdateStats
 from dagrl.experience import Experience
 from dagrl.nodes.objectives import PolicyObjective
 from dagrl.nodes.stream import Sums, layout_of, minibatch_seed, minibatches
-from dagrl.nodes.train_critic import note_nonfinite, note_update, update_metrics
+from dagrl.nodes.train_critic import note_update, update_metrics
 from dagrl.types import Metrics
 from dagrl.workflow.kinds import Column, Node, old_logprobs_column
 
@@ -80,7 +80,6 @@ class TrainActorNode:
                 stats.append(self._update(experience, batch, importance, fresh))
                 note_update(experience, "policy", batch, stats[-1])
                 sums.merge(fresh)
-                note_nonfinite(experience, batch, stats[-1])
                 if spec.target_kl is not None and fresh.ratio("sum_kl_k3", "num_ratios") > spec.target_kl:
                     experience.excuse_turns(turns, "early_stop")
                     return sums, stats, True

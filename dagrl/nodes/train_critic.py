@@ -33,9 +33,8 @@ class TrainCriticNode:
             for batch in minibatches(experience, turns, spec.ppo_mini_batch_size, seed):
                 fresh = Sums()
                 stats.append(self._update(experience, batch, fresh))
-                note_update(experience, "critic", batch, stats[-1])
                 sums.merge(fresh)
-                note_nonfinite(experience, batch, stats[-1])
+                note_update(experience, "critic", batch, stats[-1])
         returns = experience.read(Column.RETURNS, turns)
         return {
             "loss": sum(stat.loss for stat in stats) / len(stats),
@@ -65,19 +64,14 @@ class TrainCriticNode:
 
 
 def note_update(experience: Experience, model: Updated, turns: Tensor, stats: UpdateStats) -> None:
-    """Writes down whether `turns` were part of an optimizer step."""
+    """Writes down that `turns` were part of an optimizer step, or whose loss or gradient kept it from being made."""
     if stats.is_finite:
         experience.note_update(model, turns)
-    else:
-        experience.excuse_turns(turns, "nonfinite")
-
-
-def note_nonfinite(experience: Experience, turns: Tensor, stats: UpdateStats) -> None:
-    """Writes down which of `turns` an update was not made for, and whether its loss or its gradient was not finite."""
-    if not stats.is_finite:
-        tensor = "gradient" if math.isfinite(stats.loss) else "loss"
-        suspects = turns if stats.suspects is None else turns[stats.suspects]
-        experience.nonfinite.append(NonFinite(tensor=tensor, turns=suspects))
+        return
+    experience.excuse_turns(turns, "nonfinite")
+    suspects = turns if stats.suspects is None else turns[stats.suspects]
+    tensor = "gradient" if math.isfinite(stats.loss) else "loss"
+    experience.nonfinite.append(NonFinite(tensor=tensor, turns=suspects))
 
 
 def update_metrics(stats: list[UpdateStats]) -> Metrics:

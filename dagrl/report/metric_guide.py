@@ -81,20 +81,12 @@ _GUIDES: Mapping[str, Guide] = {
         healthy="0; look at the judge's time limit.",
         high=0.0,
     ),
-    "trajectory/asked": Guide(
-        title="Samples asked for",
-        meaning="Samples of this step: those trained and, for each reason, those dropped add up to it.",
+    "trajectory/given_up": Guide(
+        title="Step given up",
+        meaning="1 where rewards, log-probs, values, advantages or returns were NaN or infinite, so that nobody was "
+        "trained in this step; absent otherwise. See failures/.",
         section=TRAJECTORIES,
-    ),
-    "trajectory/trained": Guide(
-        title="Samples trained", meaning="Samples of this step that could be trained on.", section=TRAJECTORIES
-    ),
-    "trajectory/dropped/*": Guide(
-        title="Samples dropped",
-        meaning="By reason: the fault that broke them in play, unscored_… where no reward could be found, no_response, "
-        "nonfinite where the step was given up.",
-        section=TRAJECTORIES,
-        healthy="0; what broke them stands in failures/.",
+        healthy="Absent",
         high=0.0,
     ),
     "env/retried": Guide(

@@ -43,8 +43,6 @@ class LearnResult:
     """By node id; nodes that were idle are absent."""
     warnings: tuple[str, ...] = ()
     """What was not finite, and what the check of tokens has to tell."""
-    is_given_up: bool = False
-    """True where a column was not finite: the nodes after it were left out."""
 
 
 class Executor:
@@ -108,7 +106,10 @@ class Executor:
             faults = self._look(node, experience, step)
             is_given_up = bool(faults) and experience.first_nonfinite() is not None
             warnings += faults if is_given_up else [*faults, *self._token_warnings(node, experience, step)]
-        return LearnResult(metrics=metrics, seconds=seconds, warnings=tuple(warnings), is_given_up=is_given_up)
+        if is_given_up:
+            experience.excuse(range(len(experience.trajectories)), "nonfinite")
+            metrics["trajectory/given_up"] = 1.0
+        return LearnResult(metrics=metrics, seconds=seconds, warnings=tuple(warnings))
 
     def _run(self, node: Node, experience: Experience, step: int) -> Metrics:
         try:

@@ -50,7 +50,7 @@ class Recomputed:
 
 def recompute_step(workflow: Workflow, path: Path, row: Row, found: Recomputed) -> None:
     """Rewards on tokens, advantages, returns, and the metrics that follow from trajectories; `row` is the step's."""
-    if row.get("trajectory/dropped/nonfinite"):
+    if row.get("trajectory/given_up"):
         found.left_out.add("steps that were given up, because numbers were not finite")
         return
     step = int(row["step"]) - 1

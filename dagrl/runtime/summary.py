@@ -27,27 +27,6 @@ def agent_metrics(groups: Sequence[AgentGroup], experience: Experience) -> Metri
     return metrics
 
 
-def books(experience: Experience, played: PlayResult, *, is_given_up: bool) -> Metrics:
-    """Every sample asked for, once: `trajectory/asked` = `trajectory/trained` + all `trajectory/dropped/<reason>`.
-
-    Reasons: the kind of fault that broke it in play; `unscored_<kind>` where no reward could be found; `no_response`
-    where no agent said anything that could be trained; `nonfinite` where the step was given up (`is_given_up`).
-    """
-    table = experience.turns
-    usable = set(table.trajectory[(table.response_len > 0) & table.is_trained].tolist())
-    reasons = Counter(failed.kind for failed in played.failed)
-    for index, trajectory in enumerate(experience.trajectories):
-        if trajectory.unscored is not None:
-            reasons[f"unscored_{trajectory.unscored}"] += 1
-        elif index not in usable:
-            reasons["no_response"] += 1
-        elif is_given_up:
-            reasons["nonfinite"] += 1
-    num_asked = len(experience.trajectories) + len(played.failed)
-    metrics = {"trajectory/asked": float(num_asked), "trajectory/trained": float(num_asked - reasons.total())}
-    return metrics | {f"trajectory/dropped/{reason}": float(count) for reason, count in sorted(reasons.items())}
-
-
 def trajectory_metrics(experience: Experience, num_failed: int) -> Metrics:
     """Numbers under `trajectory/…`."""
     trajectories = experience.trajectories

@@ -18,7 +18,7 @@ from dagrl.runtime.executor import Executor
 from dagrl.runtime.ledger import Ledger
 from dagrl.runtime.player import Player
 from dagrl.runtime.recorder import Recorder
-from dagrl.runtime.summary import books, step_metrics
+from dagrl.runtime.summary import step_metrics
 from dagrl.runtime.trace import Trace
 from dagrl.trace_events import EVALUATE, LEARN, PLAY, WRITE
 from dagrl.types import Metrics, Task
@@ -182,7 +182,6 @@ class Trainer:
             if learnt is not None:
                 metrics |= learnt.metrics
                 seconds |= learnt.seconds
-            metrics |= books(experience, played, is_given_up=learnt is not None and learnt.is_given_up)
             with self._trace.phase(WRITE):
                 self._recorder.ledger(self._ledger.settle(step, experience, played.failed))
                 self._record(step, experience, metrics, seconds)

@@ -12,7 +12,7 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ import torch
 
 from dagrl.environments import protocol
 from dagrl.environments.runner import EnvRunner
-from dagrl.experience import collate
+from dagrl.experience import Experience, collate
 from dagrl.nodes.reward import RewardNode
+from dagrl.nodes.usage import Usage
 from dagrl.rewards.runner import call_own_reward, call_reward
+from dagrl.runtime.ledger import Ledger
 from dagrl.runtime.player import PlayResult
-from dagrl.runtime.summary import books
-from dagrl.types import Trajectory
+from dagrl.types import FailedTrajectory, Trajectory
 from dagrl.workflow.kinds import NodeKind
 from dagrl.workflow.plugins import load
 from tests.node_builders import node
@@ -38,6 +39,8 @@ from tests.stream_builders import trajectory, turn
 pytestmark = pytest.mark.resilience
 
 Cases = dict[str, str]
+Scored = tuple[list[Trajectory], dict[str, str]]
+"""A batch that the REWARD node went over, and why samples were dropped, by task."""
 
 RAISES: Cases = {
     "ValueError": "raise ValueError('no')",
@@ -252,17 +255,27 @@ def expected_kind(name: str, kinds: str) -> str:
     return kinds.split("|")[name.startswith("gives")]
 
 
+def settled(experience: Experience, failed: Sequence[FailedTrajectory]) -> dict[str, Any]:
+    """The row of the books for a step of these samples, one of each task; what does not balance is an assertion."""
+    ledger = Ledger(["a"], Usage())
+    tasks = [one.task for one in (*experience.trajectories, *failed)]
+    ledger.issue(0, tasks, 1)
+    row = ledger.settle(0, experience, failed)
+    ledger.check(len(tasks))
+    return row
+
+
 def check_dropped(result: PlayResult, cases: Cases, kinds: str) -> None:
     """Every case is dropped with its reason, and is in the books."""
     fates = {one.task.prompt: one.kind for one in result.failed}
     assert set(fates) == set(cases), set(fates) ^ set(cases)
     for name, fate in fates.items():
         assert fate.endswith(expected_kind(name, kinds)), (name, fate)
-    numbers = books(collate(list(result.trajectories)), result, is_given_up=False)
-    dropped = sum(count for name, count in numbers.items() if "/dropped/" in name)
-    assert numbers["trajectory/asked"] == len(cases) + len(GOOD)
-    assert numbers["trajectory/trained"] + dropped == numbers["trajectory/asked"]
-    assert dropped == len(cases)
+    experience = collate(list(result.trajectories))
+    experience.note_update("policy", experience.turns_of([0], only_trained=True))
+    row = settled(experience, result.failed)
+    assert (row["trained"], len(row["dropped"])) == (len(GOOD), len(cases))
+    assert {task_id.removeprefix("t:"): kind for _, task_id, _, kind in row["dropped"]} == fates
 
 
 @pytest.fixture(autouse=True)
@@ -332,7 +345,7 @@ def test_what_user_code_does_to_its_process_changes_no_score(
     assert (os.getcwd(), *now, torch.get_num_threads(), threading.main_thread()) == before
 
 
-def scored(folder: Path, cases: Cases, *, timeout_s: float = 120.0) -> list[Trajectory]:
+def scored(folder: Path, cases: Cases, *, timeout_s: float = 120.0) -> Scored:
     """One trajectory for each case and for each that behaves, through the REWARD node."""
     (folder / "tools.py").write_text(TOOLS)
     (folder / "score.py").write_text(REWARD.format(cases=cases))
@@ -342,25 +355,23 @@ def scored(folder: Path, cases: Cases, *, timeout_s: float = 120.0) -> list[Traj
     batch = [trajectory(name, [turn(0, 0, [5, 6])]) for name in mixed(list(cases))]
     experience = collate(batch)
     metrics = reward.run(experience, 0)
-    trained = set(experience.turns.trajectory[experience.turns.is_trained].tolist())
-    assert {one.task.task_id for number, one in enumerate(batch) if number not in trained} == {
-        one.task.task_id for one in batch if one.unscored is not None
-    }
-    numbers = books(experience, PlayResult(trajectories=tuple(batch), failed=(), metrics={}), is_given_up=False)
-    dropped = sum(count for name, count in numbers.items() if "/dropped/" in name)
-    assert numbers["trajectory/trained"] + dropped == numbers["trajectory/asked"] == len(batch)
-    assert metrics["unknown"] == dropped
-    return batch
+    experience.note_update("policy", experience.turns_of([0], only_trained=True))
+    row = settled(experience, [])
+    assert metrics["unknown"] == len(row["dropped"]) == sum(np.isnan(one.reward) for one in batch)
+    assert row["trained"] + len(row["dropped"]) == len(batch)
+    return batch, {task_id: kind for _, task_id, _, kind in row["dropped"]}
 
 
-def check_scores(batch: list[Trajectory], cases: Cases, kinds: str) -> None:
+def check_scores(scored: Scored, cases: Cases, kinds: str) -> None:
     """Nobody got a score that the function did not give; a sample without one is not a sample with 0."""
+    batch, dropped = scored
+    assert set(dropped) == set(cases)
     for one in batch:
-        if one.task.task_id in cases:
-            kind = expected_kind(one.task.task_id, kinds)
-            assert one.unscored == kind and np.isnan(one.reward), (one.task.task_id, one.unscored, one.reward)
+        name = one.task.task_id
+        if name in cases:
+            assert dropped[name] == f"reward_{expected_kind(name, kinds)}" and np.isnan(one.reward), (name, one.reward)
         else:
-            assert one.unscored is None and one.reward == 0.5
+            assert one.reward == 0.5
 
 
 def test_rewards_that_raise_or_give_nonsense_are_no_score(tmp_path: Path) -> None:
@@ -377,11 +388,12 @@ def test_rewards_that_hang_are_found(tmp_path: Path) -> None:
     batch = [trajectory(name, [turn(0, 0, [5, 6])]) for name in HANGS]
     reward.score(batch)
     assert [one.unscored for one in batch] == ["timeout"] * len(HANGS)
+    assert all(np.isnan(one.reward) for one in batch)
 
 
 def test_what_a_reward_does_to_the_process_changes_no_score(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = os.getcwd()
-    batch = scored(tmp_path, STATE)
+    batch, _ = scored(tmp_path, STATE)
     capfd.readouterr()
     assert [one.reward for one in batch] == [0.5] * len(batch) and all(one.turns for one in batch)
     assert os.getcwd() == folder and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -87,13 +87,16 @@ def check(folder: Path, tensor: str, group: int, value: str = "nan") -> None:
     assert caught.value.exit_code == 4
     assert f"the {tensor} of agent '{NAMES[group]}' at node '{where}' is not finite" in told and "3. step" in told
     assert "train:" in told, "samples are named"
-    rows = [row for row in read_metrics(folder / "out" / "metrics.jsonl") if "trajectory/asked" in row]
+    rows = [row for row in read_metrics(folder / "out" / "metrics.jsonl") if "trajectory/count" in row]
     assert len(rows) == FIRST_BAD_STEP + 2, "two bad steps are survived"
     for row in rows[FIRST_BAD_STEP:]:
         if tensor in COLUMNS:
-            assert row["trajectory/dropped/nonfinite"] == row["trajectory/asked"] and row["trajectory/trained"] == 0
+            assert row["trajectory/given_up"] == 1.0
         else:
             assert row[f"agent_{NAMES[group]}/actor/nonfinite_steps"] == 1.0
+    if tensor in COLUMNS:
+        lost = rows[-1]["ledger/issued"] - rows[FIRST_BAD_STEP - 1]["ledger/issued"]
+        assert rows[-1]["ledger/dropped/nonfinite"] == lost > 0, "nobody was trained in the bad steps"
     healthy, last = (weights(folder, step, f"agent_{NAMES[group]}") for step in (FIRST_BAD_STEP, FIRST_BAD_STEP + 2))
     assert all(torch.equal(healthy[name], tensor) for name, tensor in last.items()), "no update was made"
     assert all(bool(torch.isfinite(tensor).all()) for tensor in last.values())
@@ -136,7 +139,7 @@ def test_twin_without_the_guards_the_check_turns_red(
 def test_two_bad_steps_with_a_good_one_between_do_not_end_the_run(tmp_path: Path) -> None:
     text = files("values", 0)["poison.py"].replace(f"len(STEPS) > {FIRST_BAD_STEP}", "len(STEPS) % 3")
     ran = train(tmp_path, *NO_WAIT, team=poisoned("values", 0), files=files("values", 0) | {"poison.py": text})
-    assert ran.series("trajectory/dropped/nonfinite") == [8.0, 8.0, None] * 2
+    assert ran.series("trajectory/given_up") == [1.0, 1.0, None] * 2
 
 
 def test_the_command_ends_with_exit_code_4_in_one_message_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
@@ -161,7 +164,7 @@ def test_a_reward_that_gives_nan_is_a_bad_return_and_no_number(tmp_path: Path) -
              "    return float('nan') if ground_truth == 'a' else 1.0\n"  # fmt: skip
     own = {"scores.py": scores}
     ran = run(tmp_path, TWO, "data.train_batch_size=16", files=own, rollout={"max_failed_fraction": 1.0})
-    dropped = [row.get("trajectory/dropped/unscored_bad_return", 0.0) for row in ran.rows]
-    assert sum(dropped) > 0, "witness"
-    for row, count in zip(ran.rows, dropped):
-        assert count + row["trajectory/trained"] == row["trajectory/asked"] and row["reward/min"] == 1.0
+    last = ran.rows[-1]
+    assert last["ledger/dropped/reward_bad_return"] == last["ledger/dropped"] > 0, "witness"
+    assert last["ledger/trained"] + last["ledger/dropped"] == last["ledger/issued"]
+    assert all(row["reward/min"] == 1.0 for row in ran.rows)
