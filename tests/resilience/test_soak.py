@@ -18,7 +18,7 @@ from tests.tiny_project import ENVIRONMENT, write_project
 pytestmark = pytest.mark.resilience
 
 STEPS = 300
-GROWTH = 0.05
+GROWTH = 0.01
 """Of memory, from the median of the second quarter of the steps to that of the last."""
 _FAULTS = """        draw = random.random()
         if draw < 0.004:
