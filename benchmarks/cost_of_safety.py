@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from dagrl.cli import exit_code  # noqa: E402
 from dagrl.runtime import checkpoint  # noqa: E402
+from dagrl.runtime.ledger import Ledger  # noqa: E402
 from dagrl.runtime.metrics import MetricsWriter  # noqa: E402
 from dagrl.runtime.recorder import Recorder  # noqa: E402
 from dagrl.runtime.run_folder import RunFolder  # noqa: E402
@@ -39,6 +40,7 @@ CLOCKED: dict[str, list[tuple[Any, str]]] = {
     "trajectory log": [(TrajectoryLog, "write_step"), (TrajectoryLog, "write_evaluation")],
     "metrics and status": [(MetricsWriter, "write"), (RunFolder, "write_status")],
     "token-in, token-out": [(TokenCheck, "begin"), (TokenCheck, "ids"), (TokenCheck, "drift")],
+    "ledger": [(Ledger, "issue"), (Ledger, "settle"), (Ledger, "check"), (Recorder, "ledger")],
     "warnings": [(Watchdog, "look")],
 }
 """What is told → the functions that do it."""

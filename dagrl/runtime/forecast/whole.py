@@ -19,7 +19,7 @@ from dagrl.runtime.forecast.node_work import NodeWork, Rates, node_works
 from dagrl.runtime.forecast.rehearsal import Rehearsal, rehearse
 from dagrl.runtime.forecast.sizes import ModelSize, read_size
 from dagrl.runtime.plan import make_plan
-from dagrl.runtime.session import optimizer_steps
+from dagrl.runtime.session import optimizer_steps, prepare_process
 from dagrl.types import Task
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import NodeKind
@@ -219,6 +219,7 @@ class _Forecaster:
 
     def _rates(self) -> Rates:
         """Measured for the first agent's model; all agents are taken to run on its device."""
+        prepare_process(self._workflow)
         group = self._workflow.groups[0]
         device, dtype = device_of(group.model), DTYPES[group.model.dtype]
         size = self._sizes[group.index]
