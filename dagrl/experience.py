@@ -214,9 +214,9 @@ def collate(trajectories: Sequence[Trajectory], *, use_all_traj: bool = True) ->
         turns=table,
         node_ids=tuple(turn.node_id for turn in turns),
     )
-    rollout_logprobs = [value for turn in turns for value in turn.rollout_logprobs]
-    every_turn = torch.arange(len(turns))
-    experience.write(Column.ROLLOUT_LOGPROBS, every_turn, torch.tensor(rollout_logprobs, dtype=torch.float32))
+    known = [number for number, turn in enumerate(turns) if turn.rollout_logprobs is not None]
+    logprobs = [value for turn in turns for value in turn.rollout_logprobs or ()]
+    experience.write(Column.ROLLOUT_LOGPROBS, _int64(known), _float32(logprobs))
     return experience
 
 

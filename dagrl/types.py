@@ -84,8 +84,9 @@ class Completion:
 
     token_ids: tuple[int, ...]
     """With the end token, if the model gave one."""
-    logprobs: tuple[float, ...]
-    """Of each token under softmax(logits / temperature), before top-p and the like; temperature 1 where greedy."""
+    logprobs: tuple[float, ...] | None
+    """Of each token under softmax(logits / temperature), before top-p and the like; temperature 1 where greedy. None
+    where a server gave the answer, which is never trained on."""
     finish_reason: FinishReason
     policy_version: int
     """Number of updates the sampling weights had seen."""
@@ -98,7 +99,7 @@ class Sampled:
     agent_group: int
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
+    logprobs: tuple[float, ...] | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +114,8 @@ class Turn:
     """Which of a node's `num_parallel` parallel tries, from 0."""
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
-    rollout_logprobs: tuple[float, ...]
+    rollout_logprobs: tuple[float, ...] | None
+    """None where a server gave the answer."""
     temperature: float
     """The temperature that `rollout_logprobs` were taken at (1 where greedy)."""
     finish_reason: FinishReason

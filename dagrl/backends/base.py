@@ -90,6 +90,11 @@ class Tokenizer(Protocol):
     def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
 
 
+def encode_foreign(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Ids of a text that an environment or another agent wrote: nothing in it becomes a control token."""
+    return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+
+
 @runtime_checkable
 class Generator(Protocol):
     """Answers generation requests of all agents; may batch them as it likes, never changing what is drawn."""

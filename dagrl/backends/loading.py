@@ -48,6 +48,11 @@ def load_tokenizer(spec: ModelSpec, location: str, base: Path) -> Any:
     return _load(AutoTokenizer, place, "tokenizer", trust_remote_code=spec.trust_remote_code)
 
 
+def open_tokenizer(spec: ModelSpec, base: Path, progress: Progress) -> Any:
+    """The tokenizer of `spec`; its model is not looked for where the tokenizer has a place of its own."""
+    return load_tokenizer(spec, "" if spec.tokenizer is not None else locate(spec, base, progress), base)
+
+
 def tokenizer_place(spec: ModelSpec, location: str, base: Path) -> str:
     """Where the tokenizer of `spec` lies, its model being at `location`: a folder, or a Hugging Face name."""
     return location if spec.tokenizer is None else _folder_or_name(spec.tokenizer, base)

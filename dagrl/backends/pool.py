@@ -14,11 +14,13 @@ from dagrl.backends.hf_critic import HFCritic
 from dagrl.backends.hf_generator import HFGenerator
 from dagrl.backends.hf_trainer import HFPolicy, HFReference
 from dagrl.backends.identity import Identity, critic_identity, policy_identity
-from dagrl.backends.loading import load_backbone, load_causal_lm, load_tokenizer, locate
+from dagrl.backends.loading import load_backbone, load_causal_lm, locate, open_tokenizer
 from dagrl.backends.memory import Budget, budget_of
 from dagrl.backends.network import Network
+from dagrl.backends.openai_generator import OpenAIGenerator, Seat
 from dagrl.backends.optimizer import Optimizer
 from dagrl.backends.recipes import Progress
+from dagrl.backends.routing import RoutedGenerator
 from dagrl.errors import DagrlError
 from dagrl.seeds import derive_seed
 from dagrl.workflow.graph import Workflow
@@ -51,24 +53,28 @@ class ModelPool:
         self,
         *,
         groups: tuple[AgentGroup, ...],
+        tokenizers: Mapping[int, Tokenizer],
         policies: Mapping[int, HFPolicy],
         references: Mapping[int, ReferenceModel],
         critics: Mapping[int, HFCritic],
         generator: Generator,
+        remote: OpenAIGenerator | None,
         modules: tuple[Any, ...],
     ) -> None:
         self._owners = {group.index: group.critic_owner for group in groups}
+        self._tokenizers = dict(tokenizers)
         self._policies = dict(policies)
         self._references = dict(references)
         self._critics = dict(critics)
         self._generator = generator
+        self._remote = remote
         self._modules = modules
 
     def tokenizer(self, group: int) -> Tokenizer:
-        tokenizer: Tokenizer = self._policies[group].tokenizer
-        return tokenizer
+        return self._tokenizers[group]
 
     def policy(self, group: int) -> PolicyModel:
+        assert group in self._policies, f"a server speaks for agent group {group}"
         return self._policies[group]
 
     def reference(self, group: int) -> ReferenceModel:
@@ -91,8 +97,12 @@ class ModelPool:
         return pool
 
     def policies(self) -> dict[int, PolicyModel]:
-        """Every agent group's policy, frozen ones too."""
+        """Every agent group's policy, frozen ones too, but for those that a server speaks for."""
         return dict(self._policies)
+
+    def servers(self) -> dict[str, dict[str, str]]:
+        """What speaks for agents that are not here, by agent's name: `url`, `model`, how prompts go there."""
+        return {} if self._remote is None else self._remote.described()
 
     def critics(self) -> dict[int, ValueModel]:
         """Critics by the group that owns them."""
@@ -138,21 +148,46 @@ def build_pool(workflow: Workflow, *, total_optimizer_steps: Mapping[str, int], 
         total_steps=total_optimizer_steps,
         progress=progress,
     )
-    policies = {group.index: builder.policy(group) for group in workflow.groups}
+    policies = {group.index: builder.policy(group) for group in workflow.groups if group.server is None}
+    tokenizers = {group.index: builder.tokenizer(group.model) for group in workflow.groups}
     references = {g.index: builder.reference(g, policies[g.index]) for g in workflow.groups if g.needs_reference}
     critics = {g.index: builder.critic(g) for g in workflow.groups if g.critic is not None}
-    names = {group.index: group.name for group in workflow.groups}
     for group in workflow.groups:
         if group.critic_owner is not None:
-            _check_tokenizers(group, policies[group.index].tokenizer, critics[group.critic_owner].tokenizer)
+            _check_tokenizers(group, tokenizers[group.index], critics[group.critic_owner].tokenizer)
+    remote = _remote(workflow, tokenizers)
     return ModelPool(
         groups=workflow.groups,
+        tokenizers=tokenizers,
         policies=policies,
         references=references,
         critics=critics,
-        generator=ENGINES[rollout.engine](policies, names, workflow),
+        generator=_generator(workflow, policies, remote),
+        remote=remote,
         modules=builder.modules(critics.values()),
     )
+
+
+def _remote(workflow: Workflow, tokenizers: Mapping[int, Tokenizer]) -> OpenAIGenerator | None:
+    """The servers of the agents that have one."""
+    seats = {
+        group.index: Seat(name=group.name, spec=group.server, tokenizer=tokenizers[group.index])
+        for group in workflow.groups
+        if group.server is not None
+    }
+    return OpenAIGenerator(seats) if seats else None
+
+
+def _generator(workflow: Workflow, policies: Mapping[int, HFPolicy], remote: OpenAIGenerator | None) -> Generator:
+    """The engine for the agents that are here, the servers for the others."""
+    rollout = workflow.spec.config.rollout
+    names = {group.index: group.name for group in workflow.groups}
+    if remote is None:
+        return ENGINES[rollout.engine](policies, names, workflow)
+    routes: dict[int, Generator] = {group.index: remote for group in workflow.groups if group.server is not None}
+    if policies:
+        routes |= dict.fromkeys(policies, ENGINES[rollout.engine](policies, names, workflow))
+    return RoutedGenerator(routes)
 
 
 def _check_tokenizers(group: AgentGroup, policys: Any, critics: Any) -> None:
@@ -174,6 +209,8 @@ class _Builder:
     total_steps: Mapping[str, int]
     progress: Progress
     networks: list[Network] = field(default_factory=list)
+    tokenizers: dict[str, Any] = field(default_factory=dict)
+    """By their model spec."""
     frozen: dict[str, Network] = field(default_factory=dict)
     """Networks whose own weights never change, by their model spec."""
 
@@ -183,7 +220,7 @@ class _Builder:
         )
         return HFPolicy(
             network,
-            tokenizer=self._tokenizer(group.model),
+            tokenizer=self.tokenizer(group.model),
             budget=budget_of(group.actor),
             optimizer=optimizer,
             adapter=adapter,
@@ -199,7 +236,7 @@ class _Builder:
         assert group.critic is not None and group.critic_model is not None
         spec, model = group.critic, group.critic_model
         common: dict[str, Any] = {
-            "tokenizer": self._tokenizer(model),
+            "tokenizer": self.tokenizer(model),
             "budget": budget_of(spec),
             "optim": spec.optim,
             "total_steps": self.total_steps.get(f"critic_{group.index}", 0),
@@ -245,8 +282,11 @@ class _Builder:
         self.networks.append(Network(load_causal_lm(spec, location), name=location))
         return self.networks[-1]
 
-    def _tokenizer(self, spec: ModelSpec) -> Any:
-        return load_tokenizer(spec, self._locate(spec), self.base)
+    def tokenizer(self, spec: ModelSpec) -> Any:
+        key = spec.model_dump_json()
+        if key not in self.tokenizers:
+            self.tokenizers[key] = open_tokenizer(spec, self.base, self.progress)
+        return self.tokenizers[key]
 
     def _locate(self, spec: ModelSpec) -> str:
         return locate(spec, self.base, self.progress)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dagrl.runtime.console import Console
     from dagrl.runtime.judge import Team, Verdict
     from dagrl.types import Task
+    from dagrl.workflow.sections import ServerSpec
 
 
 def evaluate(
@@ -24,7 +25,7 @@ def evaluate(
     k: Annotated[int, typer.Option("--k", min=1, help="Samples of each problem.")] = 1,
     without: Annotated[str | None, typer.Option(help="A rollout node whose text is left out.")] = None,
     agent: Annotated[
-        list[str] | None, typer.Option(help="GROUP=URL: a server speaks for an agent (not built).")
+        list[str] | None, typer.Option(help="AGENT=URL[#MODEL]: a server of OpenAI's kind speaks for an agent.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, problem by problem.")] = False,
     allow_changes: Annotated[bool, typer.Option("--allow-changes", help="Judge although the code changed.")] = False,
@@ -33,13 +34,27 @@ def evaluate(
     """Judge a run's team on problems: avg@k, pass@k, maj@k with intervals, by source, agent and round."""
     if len(runs) > 2:
         raise DagrlError(f"{len(runs)} runs are given", how="give one, or two to be compared problem by problem")
-    if agent:
-        raise DagrlError("--agent is not built yet: no server can speak for an agent", how="leave it out")
+    servers = dict(_server(word) for word in agent or ())
     from dagrl.runtime.console import Console
+    from dagrl.runtime.judge import with_servers
 
     console = Console(sys.stderr)
-    verdicts = _judge([_team(run, root, allow_changes, console) for run in runs], data or [], k, without, console)
+    teams = [with_servers(_team(run, root, allow_changes, console), servers) for run in runs]
+    verdicts = _judge(teams, data or [], k, without, console)
     _show(verdicts, data or [], as_json)
+
+
+def _server(word: str) -> tuple[str, ServerSpec]:
+    """`AGENT=URL[#MODEL]`."""
+    from dagrl.workflow.sections import ServerSpec
+    from dagrl.workflow.servers import fault_of
+
+    name, equals, address = word.partition("=")
+    url, _, model = address.partition("#")
+    fault = fault_of(url) if equals and name else "is missing"
+    if fault is not None:
+        raise DagrlError(f"--agent {name}: the address {fault}", how="--agent AGENT=http://host:port/v1#MODEL")
+    return name, ServerSpec(url=url, model=model or None)
 
 
 def _team(reference: str, root: Path, allow_changes: bool, console: Console) -> Team:

@@ -7,7 +7,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 
-from dagrl.backends.base import Generator, Tokenizer
+from dagrl.backends.base import Generator, Tokenizer, encode_foreign
 from dagrl.hooks import Condition, Hooks, HookScene
 from dagrl.nodes.base import ContextFull, Cue, blaming
 from dagrl.nodes.usage import Usage
@@ -73,7 +73,7 @@ class RolloutNode:
         with blaming("pre_process"), self._generator.away(), self._in_pre:
             prompt_ids = await self.hooks.pre(self._tokenizer, cue.context_ids, obs_ids, scene)
         request = self._request(cue, prompt_ids, branch)
-        with self._speaking:
+        with blaming("generate"), self._speaking:
             completion = await self._generator.generate(request)
         self._usage.prompt_tokens[self.node.agent_group] += len(prompt_ids)
         self._usage.generated_tokens[self.node.agent_group] += len(completion.token_ids)
@@ -137,8 +137,3 @@ class RolloutNode:
             response_text=self._tokenizer.decode(completion.token_ids, skip_special_tokens=True),
             transcript_ids=transcript_ids,
         )
-
-
-def encode_foreign(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Ids of a text that an environment or another agent wrote: nothing in it becomes a control token."""
-    return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dagrl.backends.base import Tokenizer
+from dagrl.backends.base import Tokenizer, encode_foreign
 from dagrl.errors import DagrlError
-from dagrl.nodes.rollout import encode_foreign
 from dagrl.types import Task, Turn
 
 _USER, _ASSISTANT, _OBSERVATION = "dagrlUSERdagrl", "dagrlASSISTANTdagrl", "dagrlOBSERVATIONdagrl"

@@ -365,6 +365,17 @@ _GUIDES: Mapping[str, Guide] = {
         "rollout.settle_s if that matters.",
         high=0.0,
     ),
+    "perf/server/*/retries": Guide(
+        title="Server tried again",
+        meaning="Tries of the server that speaks for this agent that came to nothing and were made again.",
+        section=SPEED,
+        healthy="0; look at the server's own log.",
+    ),
+    "perf/server/*/as_text": Guide(
+        title="Server gets text",
+        meaning="1 where prompts go to the server as text, 0 where they go as token ids.",
+        section=SPEED,
+    ),
     "perf/tokens_per_second": Guide(
         title="Tokens per second", meaning="Response tokens over the whole step's time.", section=SPEED, unit="1/s"
     ),

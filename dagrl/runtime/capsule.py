@@ -155,5 +155,7 @@ def _failed(content: Mapping[str, Any], file: Path) -> FailedTrajectory:
 
 
 def _turn(told: Mapping[str, Any]) -> Turn:
-    ids = {name: tuple(told[name]) for name in ("prompt_ids", "response_ids", "rollout_logprobs", "transcript_ids")}
+    ids: dict[str, Any] = {name: tuple(told[name]) for name in ("prompt_ids", "response_ids", "transcript_ids")}
+    logprobs = told["rollout_logprobs"]
+    ids["rollout_logprobs"] = None if logprobs is None else tuple(logprobs)
     return Turn(**{**told, **ids, "sampled": None, "finish_reason": FinishReason(told["finish_reason"])})

@@ -179,6 +179,9 @@ class _DeepCheck:
 
     def _try_model(self, group: AgentGroup, task: Task | None) -> None:
         place: Place = ("config", "model")
+        if group.server is not None:
+            self._report.lines.append(f"agent {group.index}: {group.server.url} speaks for it (not asked here)")
+            return
         if group.model.path is None and group.model.recipe is None:
             self._report.lines.append(f"agent {group.index}: no model is given yet")
             return

@@ -9,11 +9,11 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
+from dagrl.backends.base import encode_foreign
 from dagrl.backends.byte_tokenizer import byte_tokenizer
-from dagrl.backends.loading import load_tokenizer, locate
+from dagrl.backends.loading import open_tokenizer
 from dagrl.errors import DagrlError
 from dagrl.hooks import Hooks, HookScene
-from dagrl.nodes.rollout import encode_foreign
 from dagrl.nodes.transcript import PROMPT, Scribe
 from dagrl.plain_text import safe
 from dagrl.types import Task, Trajectory
@@ -90,7 +90,7 @@ def _node(workflow: Workflow, file: Path, node_id: str | None) -> Node:
 
 
 def _tokenizer(model: ModelSpec, base: Path, progress: Progress) -> Any:
-    return load_tokenizer(model, locate(model, base, progress), base)
+    return open_tokenizer(model, base, progress)
 
 
 def try_hooks(setting: Setting, task: Task, words: Words) -> list[str]:

@@ -30,8 +30,11 @@ def identities(workflow: Workflow, pool: ModelPool) -> Identities:
 
 
 def agents(workflow: Workflow, pool: ModelPool) -> Identities:
-    """The agents alone."""
-    return {f"agent {group.name}": pool.policy_identity(group.index) for group in workflow.groups}
+    """The agents alone, without those that a server speaks for."""
+    here = pool.policies()
+    return {
+        f"agent {group.name}": pool.policy_identity(group.index) for group in workflow.groups if group.index in here
+    }
 
 
 def check(path: Path, now: Identities) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -27,6 +27,8 @@ from dagrl.runtime.trajectory_log import Decode, TrajectoryLog
 from dagrl.types import Task
 from dagrl.workflow.graph import Workflow, load_workflow
 from dagrl.workflow.kinds import Node, NodeKind
+from dagrl.workflow.nearest import did_you_mean
+from dagrl.workflow.sections import ServerSpec
 
 FOLDER = "evaluations"
 """Of a run folder: what was judged after the run."""
@@ -56,6 +58,8 @@ class Verdict:
     is_warmed: bool
     """True where greedy agents were sampled at temperature 1, since k greedy samples would be k times the same."""
     decode: Decode
+    servers: dict[str, dict[str, str]]
+    """By agent that a server spoke for: `url`, `model`, and whether prompts went as `ids` or `text`."""
 
 
 def recorded_workflow(run: Path, overrides: Sequence[str] = (), *, load_plugins: bool) -> Workflow:
@@ -115,10 +119,25 @@ def judge(team: Team, tasks: Sequence[Task], *, k: int, without: str | None, con
         team=team,
         judgement=judge_samples(tasks, evaluation.trajectories, num_samples=k, agent_names=names),
         evaluation=evaluation,
+        servers=pool.servers(),
         temperatures={node.node_id: node.val_sampling.temperature for node in _speakers(workflow)},
         is_warmed=is_warmed,
-        decode=_decoder(pool),
+        decode=_decoder(workflow, pool),
     )
+
+
+def with_servers(team: Team, servers: Mapping[str, ServerSpec]) -> Team:
+    """The team with a server in place of some agents, which are named or numbered. Raises DagrlError."""
+    by_word = {word: group.index for group in team.workflow.groups for word in (group.name, str(group.index))}
+    for word in servers:
+        if word not in by_word:
+            raise DagrlError(f"no agent '{word}' in {team.name}", how=did_you_mean(word, by_word))
+    given = {by_word[word]: server for word, server in servers.items()}
+    groups = tuple(
+        replace(group, server=given[group.index], is_trained=False, adapter=None) if group.index in given else group
+        for group in team.workflow.groups
+    )
+    return replace(team, workflow=replace(team.workflow, groups=groups))
 
 
 def warmed(workflow: Workflow) -> tuple[Workflow, bool]:
@@ -158,6 +177,7 @@ def as_json(verdict: Verdict, data: Sequence[str]) -> dict[str, Any]:
         "data": list(data),
         "temperatures": verdict.temperatures,
         "was_greedy": verdict.is_warmed,
+        "servers": verdict.servers,
         **judgement,
     }
 
@@ -176,9 +196,9 @@ def playing_pool(workflow: Workflow, checkpoint: Path | None, console: Console) 
     return pool
 
 
-def _decoder(pool: ModelPool) -> Decode:
+def _decoder(workflow: Workflow, pool: ModelPool) -> Decode:
     """Keeps the tokenizers and lets go of the models."""
-    tokenizers = {group: pool.tokenizer(group) for group in pool.policies()}
+    tokenizers = {group.index: pool.tokenizer(group.index) for group in workflow.groups}
     return lambda group, ids: tokenizers[group].decode(ids)
 
 

@@ -17,6 +17,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     k = judgement.num_samples
     without = "" if evaluation.without is None else f", without {evaluation.without}"
     lines = [f"{verdict.team.name}{without}: {len(judgement.problems)} problems, {k} sample(s) each"]
+    for name, server in verdict.servers.items():
+        lines.append(f"  {name}: {server['model']} at {server['url']}, prompts sent as {server['prompts']}")
     if verdict.is_warmed:
         lines.append("  held-out sampling is greedy in this run (rollout.val_kwargs.temperature 0), which would make")
         lines.append("  all samples of a problem the same: sampled at temperature 1 instead")

@@ -106,7 +106,7 @@ def _turn(row: Mapping[str, Any]) -> Turn:
         branch=row["branch"],
         prompt_ids=tuple(row["prompt_ids"]),
         response_ids=tuple(row["response_ids"]),
-        rollout_logprobs=tuple(row["rollout_logprobs"]),
+        rollout_logprobs=None if row["rollout_logprobs"] is None else tuple(row["rollout_logprobs"]),
         temperature=row["temperature"],
         finish_reason=FinishReason(row["finish_reason"]),
         policy_version=row["policy_version"],

@@ -88,7 +88,10 @@ def data_files(name: str, base: Path) -> Files:
 
 
 def model_files(workflow: Workflow, progress: Progress) -> dict[str, Files]:
-    """Initial weights and tokenizers: `policy_<agent>`, `critic_<agent>`, `tokenizer_<agent>` to their files."""
+    """Initial weights and tokenizers: `policy_<agent>`, `critic_<agent>`, `tokenizer_<agent>` to their files.
+
+    Nothing is told of an agent that a server speaks for.
+    """
     base = workflow.path.resolve().parent
     known: dict[str, Files] = {}
 
@@ -100,6 +103,8 @@ def model_files(workflow: Workflow, progress: Progress) -> dict[str, Files]:
 
     found: dict[str, Files] = {}
     for group in workflow.groups:
+        if group.server is not None:
+            continue
         location = locate(group.model, base, progress)
         found[f"policy_{group.name}"] = hashed(location)
         if group.model.tokenizer is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from dagrl.backends.loading import load_tokenizer, locate
+from dagrl.backends.loading import open_tokenizer
 from dagrl.backends.memory import is_out_of_memory, out_of_memory_error
 from dagrl.backends.pool import ModelPool, build_pool
 from dagrl.backends.recipes import Progress
@@ -187,9 +187,7 @@ def _within(tasks: Sequence[Task], workflow: Workflow, console: Console, progres
     data, base = workflow.spec.config.data, workflow.path.resolve().parent
     limit = data.max_prompt_length
     assert limit is not None, "all prompts are short enough"
-    tokenizers = {
-        group.index: load_tokenizer(group.model, locate(group.model, base, progress), base) for group in workflow.groups
-    }
+    tokenizers = {group.index: open_tokenizer(group.model, base, progress) for group in workflow.groups}
     scribe = Scribe(tokenizers.__getitem__)
     kept = [task for task in tasks if all(len(scribe.translate(PROMPT, g, task).ids) <= limit for g in tokenizers)]
     num_longer = len(tasks) - len(kept)

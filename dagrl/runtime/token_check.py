@@ -212,8 +212,13 @@ def _stream(sampled: Sequence[Sampled]) -> _Stream:
         input_ids=torch.tensor(
             [token for one in sampled for token in (*one.prompt_ids, *one.response_ids)], dtype=torch.int64
         ),
-        logprobs=torch.tensor([value for one in sampled for value in one.logprobs], dtype=torch.float32),
+        logprobs=torch.tensor([value for one in sampled for value in _logprobs(one)], dtype=torch.float32),
     )
+
+
+def _logprobs(sampled: Sampled) -> Sequence[float]:
+    """Zeros, as the column has them, where the engine told none."""
+    return (0.0,) * len(sampled.response_ids) if sampled.logprobs is None else sampled.logprobs
 
 
 def _turn_at(experience: Experience, number: int) -> tuple[Trajectory, int]:

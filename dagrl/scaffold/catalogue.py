@@ -18,7 +18,6 @@ _BACKENDS = Path(__file__).resolve().parents[1] / "backends"
 _ENGINE_FILES = {
     "transformers": "hf_generator.py",
     "vllm": "vllm_generator.py",
-    "openai": "openai_generator.py",
 }
 """Engine -> the module of backends/ that holds it once it is built; its first line is the engine's."""
 

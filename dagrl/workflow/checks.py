@@ -30,6 +30,7 @@ OUTLINE_CHECKS: tuple[Callable[[Outline], list[Finding]], ...] = (
     checks_options.sharing_of_critics_only,
     checks_options.group_names,
     checks_options.engine,
+    checks_options.server_addresses,
     checks_learning.known_names,
 )
 """What can be said of the file alone."""
@@ -48,6 +49,7 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
     checks_settings.kwargs_have_a_function,
     checks_settings.group_settings_have_effect,
     checks_settings.adapters_without_dropout,
+    checks_settings.servers_speak_for_frozen_agents,
     checks_settings.node_keys_have_effect,
     checks_options.train_cycles_agree,
     checks_options.cycles_train_somebody,

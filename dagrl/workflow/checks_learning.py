@@ -285,7 +285,8 @@ def _evaluations(facts: Facts) -> list[Finding]:
 
 
 def _model(facts: Facts, group: AgentGroup) -> list[Finding]:
-    if group.model.path is not None or group.model.recipe is not None:
+    has_tokenizer = group.server is not None and group.model.tokenizer is not None
+    if group.model.path is not None or group.model.recipe is not None or has_tokenizer:
         return []
     place: Path = ("agent_groups", group.index, "model", "path")
     hint = "for example model.path=Qwen/Qwen2.5-3B-Instruct"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from dagrl.errors import Finding
+from dagrl.workflow import servers
 from dagrl.workflow.algorithm_section import AlgorithmSpec
 from dagrl.workflow.facts import Facts
 from dagrl.workflow.groups import trains_in_step
@@ -124,6 +125,16 @@ def engine(outline: Outline) -> list[Finding]:
         return []
     hint = f"built are: {', '.join(_ENGINES_BUILT)}"
     return [outline.fault("E206", f"engine '{name}' is not built yet", ("config", "rollout", "engine"), hint=hint)]
+
+
+def server_addresses(outline: Outline) -> list[Finding]:
+    findings = []
+    for index, group in sorted(outline.spec.agent_groups.items()):
+        fault = None if group.server is None else servers.fault_of(group.server.url)
+        if fault is not None:
+            place = ("agent_groups", index, "server", "url")
+            findings.append(outline.fault("E113", f"the address {fault}", place, hint="http://host:port/v1"))
+    return findings
 
 
 # Resolved nodes

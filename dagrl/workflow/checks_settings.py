@@ -25,6 +25,7 @@ _OF_ADVANTAGES = (
     "adv_estimator", "gamma", "lam", "gamma_agent", "lam_agent", "gamma_token", "lam_token", "norm_adv",
     "use_kl_in_reward", "kl_penalty", "kl_ctrl",
 )  # fmt: skip
+_NEED_THE_POLICY = (NodeKind.OLD_LOGPROBS, NodeKind.REF_LOGPROBS, NodeKind.TRAIN_ACTOR)
 _OF_TRAINING = ("action_logprob", "policy_loss", "loss_agg_mode", "loss_horizon")
 
 
@@ -73,6 +74,20 @@ def adapters_without_dropout(facts: Facts) -> list[Finding]:
         for group in facts.groups
         if group.adapter is not None and group.adapter.dropout > 0.0
     ]
+
+
+def servers_speak_for_frozen_agents(facts: Facts) -> list[Finding]:
+    """Nobody here can train what a server holds, or ask it for log-probs."""
+    findings = []
+    for group in (group for group in facts.groups if group.server is not None):
+        asking = [n for n in facts.nodes if n.agent_group == group.index and n.kind in _NEED_THE_POLICY]
+        if asking:
+            named = ", ".join(f"'{node.node_id}'" for node in asking)
+            message = f"a server speaks for agent group {group.index}, but {named} must have its policy here"
+            hint = "take these nodes away: the agent is frozen; or take `server` away"
+            place = ("agent_groups", group.index, "server")
+            findings.append(facts.outline.fault("E406", message, place, hint=hint, on_key=True))
+    return findings
 
 
 def node_keys_have_effect(facts: Facts) -> list[Finding]:

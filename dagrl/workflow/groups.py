@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dagrl.workflow.sections import ActorSpec, AdapterSpec, CriticSpec, ModelSpec
+from dagrl.workflow.sections import ActorSpec, AdapterSpec, CriticSpec, ModelSpec, ServerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +15,8 @@ class AgentGroup:
     name: str
     """In metrics (`agent_<name>/…`) and folders."""
     model: ModelSpec
+    server: ServerSpec | None = None
+    """What speaks for it in place of a model of ours; `model` then gives the tokenizer alone."""
     adapter: AdapterSpec | None
     actor: ActorSpec
     """Of its TRAIN_ACTOR node; defaults where it has none."""

@@ -26,7 +26,8 @@ def _agents(workflow: Workflow) -> str:
     for group in workflow.groups:
         rollouts = [node for node in workflow.play if node.kind is NodeKind.ROLLOUT]
         nodes = [node.role_name for node in rollouts if node.agent_group == group.index]
-        trained = "trained" if group.is_trained else "frozen"
+        frozen = "frozen" if group.server is None else f"frozen, at {group.server.url}"
+        trained = "trained" if group.is_trained else frozen
         told.append(f"{group.index} ({', '.join(nodes) or 'silent'}; {trained})")
     return f"agent groups: {', '.join(told)}"
 

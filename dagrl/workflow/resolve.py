@@ -131,6 +131,7 @@ class Resolver:
             index=index,
             name=str(index) if spec.name is None else spec.name,
             model=model,
+            server=spec.server,
             adapter=spec.adapter,
             actor=over(self.spec.config.actor, _as_optim(spec)) if trainer is None else trainer.actor,
             is_trained=trainer is not None,

@@ -100,6 +100,20 @@ class ModelSpec(Spec):
     """`cpu`, `cuda`, `cuda:1`; the first GPU where there is one, if not given."""
 
 
+class ServerSpec(Spec):
+    """A server with OpenAI's endpoints that speaks for an agent. Only for agents that are not trained; a key is taken
+    from the environment variable OPENAI_API_KEY."""
+
+    url: str
+    """Its address, such as `http://127.0.0.1:8000/v1`; /v1 is added where there is no path."""
+    model: str | None = None
+    """Name of the model there; may be left out where it serves one only."""
+    timeout_s: Positive = 120.0
+    """Longest time of one try."""
+    budget_s: Positive = 600.0
+    """Longest time of all tries for one answer; afterwards the trajectory has failed."""
+
+
 class OptimSpec(Spec):
     """AdamW (Loshchilov & Hutter 2019) and its schedule, counted in optimizer steps."""
 
@@ -152,8 +166,9 @@ class DataSpec(Spec):
 
 
 class RolloutSpec(Spec):
-    engine: Literal["transformers", "vllm", "openai"] = "transformers"
-    """What generates: `transformers` is built in; vllm and openai are not built yet."""
+    engine: Literal["transformers", "vllm"] = "transformers"
+    """What generates: `transformers` is built in; vllm is not built yet. A server can speak for an agent that is not
+    trained: `agent_groups.<group>.server`."""
     n: PositiveInt = 1
     """Samples of each prompt."""
     max_rounds: PositiveInt = 1

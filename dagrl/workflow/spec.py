@@ -8,7 +8,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from dagrl.workflow.fields import Count, Paths, PositiveInt, Spec
-from dagrl.workflow.sections import AdapterSpec, ConfigSpec, CriticSpec, ModelSpec, OptimSpec, SamplingOverride
+from dagrl.workflow.sections import (
+    AdapterSpec,
+    ConfigSpec,
+    CriticSpec,
+    ModelSpec,
+    OptimSpec,
+    SamplingOverride,
+    ServerSpec,
+)
 
 
 class NodeType(StrEnum):
@@ -43,6 +51,8 @@ class AgentGroupSpec(Spec):
     """Trains a LoRA adapter instead of all weights."""
     optim: OptimSpec | None = None
     """Optimizer and schedule of this agent's policy."""
+    server: ServerSpec | None = None
+    """A server that speaks for this agent, which is not trained; `model` then gives the tokenizer alone."""
     sampling: SamplingOverride | None = None
     """What this agent samples otherwise."""
     critic: CriticSpec | None = None

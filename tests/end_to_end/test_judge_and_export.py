@@ -6,11 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.command import dagrl
+from tests.openai_server import chat, serving
 from tests.tiny_project import write_project
 
 pytestmark = pytest.mark.slow
@@ -106,12 +108,32 @@ def test_without_an_agent_the_team_is_worse(project, run):
     assert team["scores"][0]["average"]["mean"] <= 0.25
 
 
+def test_servers_speak_for_agents_one_or_all(project, run):
+    """The server says the letter before the agent's mark: the secret, or what the scout said."""
+    with serving(chat(lambda text: text[-2:-1])) as server:
+        [team] = judged(project, "full", "--agent", f"scout={server.url}", "--agent", f"1={server.url}#tiny")["teams"]
+        assert team["scores"][0]["average"]["mean"] == 1.0
+        told = {"url": server.url, "model": "tiny", "prompts": "text"}
+        assert team["servers"] == {"scout": told, "caller": told}
+    with serving(chat(lambda text: "a")) as server:
+        done = dagrl("eval", "full", "--agent", f"caller={server.url}", cwd=project)
+    assert done.returncode == 0, done.stderr
+    assert f"caller: tiny at {server.url}, prompts sent as text" in done.stdout
+    rows = pq.read_table(sorted((run / "evaluations").glob("*/eval_000010.parquet"))[-1]).to_pylist()
+    assert {row["response"] for row in rows if row["agent"] == "caller"} == {"a"}
+    for row in rows:
+        assert (row["rollout_logprobs"] is None) == (row["agent"] == "caller")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (("eval", "full@7"), 2, "has no checkpoint of step 7"),
         (("eval", "full", "--without", "nobody"), 2, "no such rollout node"),
-        (("eval", "full", "--agent", "0=http://127.0.0.1:1"), 2, "--agent is not built yet"),
+        (("eval", "full", "--agent", "caler=http://127.0.0.1:1"), 2, "did you mean 'caller'"),
+        (("eval", "full", "--agent", "1=127.0.0.1:1"), 2, "begins with neither http:// nor https://"),
+        (("eval", "full", "--agent", "http://127.0.0.1:1"), 2, "the address is missing"),
+        (("eval", "full", "--agent", "1=http://me:pw@127.0.0.1:1"), 2, "holds a name or a password"),
         (("eval", "full", "full", "full"), 2, "3 runs are given"),
         (("eval", "full", "--data", "absent.jsonl"), 3, "no such file"),
         (("export", "full", "--agent", "scuot", "-o", "nowhere"), 2, "did you mean 'scout'"),
