@@ -69,13 +69,15 @@ def _app(chosen: str | None) -> typer.Typer:
         help="Trains teams of LLM agents with reinforcement learning; one YAML file describes one run.",
         no_args_is_help=True,
         add_completion=True,
+        rich_markup_mode=None,  # rich takes twice as long to load as all else that help needs
+        context_settings={"max_content_width": 120},
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
     for name, (target, line) in COMMANDS.items():
         module, _, function = target.partition(":")
         command = getattr(importlib.import_module(module), function) if name == chosen else _not_loaded
-        app.command(name=name, help=line)(command)
+        app.command(name=name, help=line, short_help=line)(command)
     return app
 
 
