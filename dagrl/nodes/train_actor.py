@@ -93,14 +93,17 @@ class TrainActorNode:
             "weights": token_weights(self.node.algorithm.loss_agg_mode, lens, horizon=self._loss_horizon),
         }
         columns["policy_weights"] = self._policy_loss.weights(lens, columns["weights"])
+        corrected: dict[str, Tensor | float] = {}
         if self.node.actor.rollout_correction != "none":
-            columns["policy_weights"] = columns["policy_weights"] * self._correction(experience, turns, lens, sums)
+            correction, corrected = self._correction(experience, turns, lens)
+            columns["policy_weights"] = columns["policy_weights"] * correction
         if self.node.actor.use_kl_loss:
             columns["ref"] = experience.read(Column.REF_LOGPROBS, turns)
 
         def loss(logprobs: Tensor, entropy: Tensor, micro: MicroBatch) -> Tensor:
             if micro.is_first:
                 sums.clear()
+                sums.add(corrected)
             own = {name: column[micro.tokens].to(logprobs.device) for name, column in columns.items()}
             return self._loss(logprobs, entropy, own, lens[micro.turns].to(logprobs.device), sums)
 
@@ -122,17 +125,17 @@ class TrainActorNode:
             total = total + self._kl.coef * (own["weights"] * kl).sum()
         return total
 
-    def _correction(self, experience: Experience, turns: Tensor, lens: Tensor, sums: Sums) -> Tensor:
-        """[M] weight of each token's policy loss for the sampler's having been another policy."""
+    def _correction(
+        self, experience: Experience, turns: Tensor, lens: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor | float]]:
+        """[M] weight of each token's policy loss for the sampler's having been another policy, and sums over them."""
         spec = self.node.actor
         old = experience.read(Column.OLD_LOGPROBS, turns)
         rollout = experience.read(Column.ROLLOUT_LOGPROBS, turns)
         gap = self._policy_loss.gap(old - rollout, lens)
         weights = correction_weights(spec.rollout_correction, gap, torch.zeros_like(gap), spec.rollout_correction_cap)
-        sums.add(
-            {"sum_correction": weights.sum(), "num_corrected": (weights != gap.exp()).sum(), "corrections": len(gap)}
-        )
-        return weights
+        num_bounded = (weights != gap.exp()).sum()
+        return weights, {"sum_correction": weights.sum(), "num_corrected": num_bounded, "corrections": len(gap)}
 
     def _importance(self, experience: Experience) -> Tensor:
         """[K] factor on the advantages: HAPPO's where other agents were updated before in this step, else 1."""

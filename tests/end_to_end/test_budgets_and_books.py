@@ -12,6 +12,7 @@ from dagrl.runtime.console import Console
 from dagrl.runtime.resume import find_point
 from dagrl.runtime.run_folder import RunFolder
 from dagrl.runtime.session import run_workflow
+from dagrl.runtime.signals import StopSignals
 from dagrl.workflow.graph import load_workflow
 from tests.small_teams import SCORES, one_process, run, speaker, train
 
@@ -113,7 +114,7 @@ def _go_on(folder: Path, project: Path, *overrides: str):
     workflow = load_workflow(project / "calling.yaml", [*quick, *overrides], load_plugins=True)
     held = RunFolder(folder)
     try:
-        return run_workflow(workflow, held, Console(), point=find_point(folder, steps_back=False))
+        return run_workflow(workflow, held, Console(), stop=StopSignals(), point=find_point(folder, steps_back=False))
     finally:
         held.close()
 

@@ -231,7 +231,7 @@ def test_a_number_for_the_team_counts_once_for_each_agent_or_once_where_it_is_ca
 
 def test_checkpoints_and_evaluations_come_when_asked_and_old_ones_go(tmp_path):
     ran = train(tmp_path, "trainer.save_freq=1", "trainer.keep_last=2", "trainer.total_steps=4", "trainer.test_freq=2",
-                "data.val_files=val.jsonl", "trainer.val_before_train=false")  # fmt: skip
+                "trainer.keep_best=0", "data.val_files=val.jsonl", "trainer.val_before_train=false")  # fmt: skip
     assert sorted(path.name for path in (ran.folder / "checkpoints").iterdir()) == ["step_000003", "step_000004"]
     evals = sorted(path.name for path in (ran.folder / "trajectories").glob("eval_00000?.parquet"))
     assert evals == ["eval_000002.parquet", "eval_000004.parquet"]

@@ -61,7 +61,7 @@ def test_checkpoint_bytes_are_right_within_three_percent(ran):
 
 def test_the_command_prints_both_and_is_json_on_demand(ran, capsys):
     folder = RunFolder(ran.folder)
-    folder.record_workflow(ran.workflow.path, resolved=dump(ran.workflow.resolved), overrides=OVERRIDES)
+    folder.record_workflow(ran.workflow.path, resolved=dump(ran.workflow.resolved), overrides=OVERRIDES, origins={})
     folder.close()
     assert exit_code(["plan", str(ran.folder), "config.stop_when.tokens=1"]) == 0
     told = capsys.readouterr().out

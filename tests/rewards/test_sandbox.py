@@ -260,7 +260,14 @@ class Outside:
 
 
 def orphans() -> list[str]:
-    """Processes of a sandbox whose parent is gone."""
+    """Processes of a sandbox whose parent is gone and that stay; others' sandboxes may be ending just now."""
+    deadline = time.monotonic() + 60
+    while (found := _orphans_now()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
+def _orphans_now() -> list[str]:
     found = []
     for entry in os.listdir("/proc"):
         try:
