@@ -37,7 +37,8 @@ def test_a_team_learns_with_an_agent_that_a_server_speaks_for(tmp_path):
     for row in rows:
         if row["agent"] == "caller":
             assert row["rollout_logprobs"] is None and row["advantages"] is not None
-            assert row["response"] == heard[row["trajectory"]].strip()
+            said = heard[row["trajectory"]].strip()
+            assert not said or row["response"] == said
     clocks = [json.loads(line) for line in (run / "timings.jsonl").read_text().splitlines()]
     assert any(row.get("perf/server/caller/as_text") == 1.0 for row in clocks)
     saved = checkpoint.newest(run / "checkpoints").path
