@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
@@ -11,6 +10,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 
 from dagrl.environments import wire
 from dagrl.environments.protocol import EnvAnswer
@@ -28,6 +28,10 @@ _NOBODY = -1
 """Stands for an environment where a message is for the process itself."""
 _TAIL_CHUNKS = 4
 _CHUNK_BYTES = 4096
+_GUARDIAN = (sys.executable, "-I", "-S", str(Path(__file__).with_name("guardian.py")))
+"""Starts the worker, and ends it with all that environments started."""
+_BURIAL_S = 10.0
+"""Longest time that the guardian gets for that; one that environments have stopped never would."""
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -41,7 +45,7 @@ class Worker:
         output, output_of_child = os.pipe()
         with other:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "dagrl.environments.worker", str(other.fileno())],
+                [*_GUARDIAN, str(os.getpid()), sys.executable, "-m", "dagrl.environments.worker", str(other.fileno())],
                 pass_fds=(other.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=output_of_child,
@@ -59,21 +63,18 @@ class Worker:
         self._slots = asyncio.Semaphore(_CALLS_AT_ONCE)
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._pid: int | None = None
         self.envs: set[int] = set()
         """Environments that live here."""
         self.is_tainted = False
         """True after a call ran out of time: something in here still runs and cannot be stopped."""
         self.is_dead = False
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     async def start(self) -> None:
         """Connects and waits until the process is ready. Raises `UserCodeError` where it never is."""
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[EnvAnswer | None] = loop.create_future()
-        self._pending[wire.READY.call_id] = ready
+        self._pending[wire.READY] = ready
         os.set_blocking(self._output, False)
         loop.add_reader(self._output, self._drain_output)
         reader, self._writer = await asyncio.open_unix_connection(sock=self._socket)
@@ -83,7 +84,7 @@ class Worker:
         except TimeoutError:
             self.kill()
             raise self._died() from None
-        del self._pending[wire.READY.call_id]
+        del self._pending[wire.READY]
 
     async def call(self, env_id: int, body: wire.Body, timeout_s: float) -> EnvAnswer | None:
         """One call; the clock runs from when it is sent. Raises `UserCodeError` (timeout, worker_died, …)."""
@@ -118,13 +119,16 @@ class Worker:
         return True
 
     def kill(self) -> None:
-        """Ends the process and whatever it started. Calls under way fail."""
+        """Ends the process and whatever environments in it started. Calls under way fail."""
         if self.is_dead:
             return
         self.is_dead = True
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.terminate()
+        try:
+            self._process.wait(_BURIAL_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # the worker dies with its guardian
+            self._process.wait()
         self._drain_output()
         asyncio.get_running_loop().remove_reader(self._output)
         os.close(self._output)
@@ -168,6 +172,8 @@ class Worker:
         future = self._pending.get(reply.call_id)
         if future is None or future.done():
             return
+        if reply.call_id == wire.READY:
+            self._pid = reply.pid
         if reply.fault is None:
             future.set_result(reply.answer)
         else:
@@ -191,7 +197,8 @@ class Worker:
 
     def _died(self) -> UserCodeError:
         code = self._process.returncode
-        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        number = 0 if code is None else -code if code < 0 else code - 128
+        how = f"signal {number}" if 0 < number < signal.NSIG else f"exit code {code}"
         if self.is_tainted:
             how = "killed, because a call in it did not come back"
         tail = b"".join(self._tail).decode(errors="replace").strip()[-500:]
@@ -201,7 +208,7 @@ class Worker:
     def _cpu_seconds(self) -> float:
         """User and system time of the process so far; 0 where the system does not tell."""
         try:
-            with open(f"/proc/{self.pid}/stat", encoding="utf-8") as file:
+            with open(f"/proc/{self._pid}/stat", encoding="utf-8") as file:
                 fields = file.read().rsplit(")", 1)[1].split()
         except OSError:
             return 0.0

@@ -72,10 +72,12 @@ class Reply:
     """what, where, how, kind of a `UserCodeError`."""
     trace: str = ""
     """The user's traceback; exceptions themselves may not be picklable."""
+    pid: int | None = None
+    """The worker's, in its first message."""
 
 
-READY = Reply(call_id=-1)
-"""A worker's first message: it has started."""
+READY = -1
+"""`call_id` of a worker's first message: it has started."""
 
 
 def pack(message: Call | Reply) -> bytes:

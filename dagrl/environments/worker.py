@@ -175,14 +175,14 @@ def main(arguments: list[str]) -> None:
     _raise_file_limit()
     sock = socket.socket(fileno=int(arguments[0]))
     host = _Host(sock)
-    sock.sendall(wire.pack(wire.READY))
+    sock.sendall(wire.pack(wire.Reply(call_id=wire.READY, pid=os.getpid())))
     for call in wire.calls(sock):
         host.accept(call)
     os._exit(0)
 
 
 def _die_with_parent() -> None:
-    """Linux: the kernel kills this process when the run dies; elsewhere the closed socket ends it."""
+    """Linux: the kernel kills this process when its guardian dies; elsewhere the closed socket ends it with the run."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dagrl.environments import process
 from dagrl.environments.protocol import EnvRequest, Seats
 from dagrl.environments.runner import EnvRunner
 from dagrl.errors import UserCodeError
@@ -19,6 +20,8 @@ ENVS = '''
 import asyncio
 import ctypes
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -54,6 +57,11 @@ class Echo:
         if action == "raise":
             import json
             json.loads("{")
+        if action == "stop_guardian":
+            os.kill(os.getppid(), signal.SIGSTOP)
+            return str(os.getpid()), 0.0, False
+        if action == "daemon":
+            return start_daemon(), 0.0, False
         if action == "pid":
             return str(os.getpid()), 0.0, False
         if action == "torch":
@@ -61,6 +69,15 @@ class Echo:
         if action == "thread":
             return str(threading.get_ident()), 0.0, False
         return f"{self.word} {self.count}", 1.0, action == "last"
+
+
+def start_daemon():
+    """The id of a process that is nobody's child and in a session of its own."""
+    reader, writer = os.pipe()
+    code = f"import os, time; os.fork() and os._exit(0); os.setsid(); os.write({writer}, b'%d' % os.getpid())"
+    subprocess.Popen([sys.executable, "-c", code + "; time.sleep(1000)"], pass_fds=[writer]).wait()
+    os.close(writer)
+    return os.read(reader, 100).decode()
 
 
 class Slow(Echo):
@@ -287,6 +304,40 @@ def test_closing_the_runner_leaves_no_process(base):
     runner.close()
     runner.close()
     assert not any(map(is_alive, pids))
+
+
+@pytest.mark.parametrize("end", ["close", "exit"])
+def test_a_daemon_of_an_environment_ends_with_its_process(base, end):
+    runner = EnvRunner(num_workers=1, timeout_s=60)
+
+    async def main():
+        env = await runner.open("e.py:Echo", base, {})
+        pid = int(await say(env, "daemon"))
+        assert is_alive(pid), "there was nothing that could have been left"
+        if end == "exit":
+            await fault(env.step(ask("exit")))
+            assert not is_alive(pid)
+        return pid
+
+    pid = asyncio.run(main())
+    runner.close()
+    assert not is_alive(pid)
+
+
+def test_a_guardian_that_does_not_answer_is_killed_and_the_worker_with_it(base, monkeypatch):
+    monkeypatch.setattr(process, "_BURIAL_S", 0.1)
+    runner = EnvRunner(num_workers=1, timeout_s=60)
+
+    async def main():
+        env = await runner.open("e.py:Echo", base, {})
+        return int(await say(env, "stop_guardian"))
+
+    pid = asyncio.run(main())
+    runner.close()
+    deadline = time.monotonic() + 60
+    while is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_alive(pid)
 
 
 def test_workers_die_with_the_run(base):

@@ -23,6 +23,7 @@ from dagrl.runtime.signals import StopSignals
 from tests.resilience import phases, projects
 from tests.resilience.fork_server import Command, dagrl, nothing
 from tests.resilience.killer import Killer
+from tests.resilience.left_running import is_soon, left_running, unguarded
 from tests.resilience.projects import START, fingerprint
 
 pytestmark = pytest.mark.resilience
@@ -44,27 +45,6 @@ from pathlib import Path
 HANG, HUNG = Path("hang"), Path("hung")
 """
 _PIPE_BYTES = 4096
-
-
-def left_running(project: Path) -> dict[int, str]:
-    """Processes (id: command) that a run in `project` started and that still run; they inherit where its cache is."""
-    sign = f"DAGRL_CACHE={project}/cache".encode()
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if sign in (folder / "environ").read_bytes().split(b"\0"):
-                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
-        except OSError:  # it ended meanwhile, or is another user's
-            continue
-    return found
-
-
-def is_soon(condition: Callable[[], bool], limit_s: float = 120.0) -> bool:
-    """Waits for it, for as long as only something broken takes."""
-    deadline = time.monotonic() + limit_s
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 @pytest.fixture(scope="module")
@@ -153,13 +133,14 @@ def test_without_the_kernels_help_an_environment_that_computes_would_stay(projec
     (tmp_path / "sitecustomize.py").write_text(
         "import ctypes\nctypes.CDLL = lambda *_: type('NoPrctl', (), {'prctl': lambda *_: 0})()\n"
     )
-    living = hung(project / "stays", "computes", partial(_import_first_from, str(tmp_path)))
+    living = hung(project / "stays", "computes", partial(_unhelped, str(tmp_path)))
     living.send(SIGKILL)
     assert living.wait() == -SIGKILL
     assert not is_soon(lambda: not left_running(project), limit_s=2.0)
 
 
-def _import_first_from(folder: str) -> None:
+def _unhelped(folder: str) -> None:
+    unguarded()
     sys.path.insert(0, folder)
 
 
