@@ -29,7 +29,7 @@ def write(folder: Path) -> Path:
 def fingerprint(run: Path) -> dict[str, str]:
     """SHA-256 of metrics, trajectories, weights, optimizers and random states, and the other state of the run.
 
-    The state says how long the files of metrics are; those with clocks in them are left out.
+    Left out of the state: seconds, and how long the files of metrics are, some of which have clocks in them.
     """
     clocks = [json.loads(line) for line in (run / "timings.jsonl").read_text().splitlines()]
     assert not any(row.get("perf/went_on_without") for row in clocks), "the machine stood still for a minute"
@@ -38,7 +38,7 @@ def fingerprint(run: Path) -> dict[str, str]:
     files += [file for file in (run / "trajectories").glob("*.parquet") if not file.name.endswith(".timings.parquet")]
     found = {file.relative_to(run).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     state = dict(json.loads((last / _STATE).read_text())["dict"])
-    del state["files"]
+    del state["files"], state["seconds"]
     return found | {f"state {name}": json.dumps(value) for name, value in state.items()}
 
 

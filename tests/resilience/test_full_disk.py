@@ -8,13 +8,13 @@ from __future__ import annotations
 import resource
 import shutil
 import subprocess
-import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from dagrl.cli import exit_code
-from dagrl.runtime import checkpoint, metrics
+from dagrl.runtime import checkpoint, line_log
 from tests.command import COMMAND, environment
 from tests.small_teams import one_process
 from tests.tiny_project import HOOKS, write_project
@@ -137,9 +137,7 @@ def test_twin_errors_that_are_not_told_apart_turn_the_check_red(
     tmp_path, undisturbed, capfd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without `storage` around the writing of metrics the same refusal is a bug of dagrl's own."""
-    from contextlib import nullcontext
-
-    monkeypatch.setattr(metrics, "storage", nullcontext)
+    monkeypatch.setattr(line_log, "storage", nullcontext)
     run, limits = tmp_path / "out", resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         code = exit_code(["run", "--workflow", str(project(tmp_path, "metrics")), "--run-dir", str(run), *QUICK])
@@ -147,4 +145,3 @@ def test_twin_errors_that_are_not_told_apart_turn_the_check_red(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     with pytest.raises(AssertionError):
         check_stopped(code, capfd.readouterr().err, run)
-    assert sys.version_info >= (3, 11)
