@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dagrl.errors import NumericError, StorageError
+from dagrl.runtime.hashes import entry_of, read_sealed, sealed
 from dagrl.runtime.retention import KEEP_ALL, Retention
 from dagrl.runtime.state_file import first_nonfinite, save_state
 from dagrl.runtime.state_file import load_state as load_state_file
@@ -20,14 +20,12 @@ from dagrl.runtime.storage import TEMP_PREFIX, fsync, make_folder, remove, stora
 
 MANIFEST_FILE = "MANIFEST.json"
 STATE_FOLDER = "trainer_state"
-FORMAT = 2
+FORMAT = 3
 _DOOMED_PREFIX = f"{TEMP_PREFIX}old-"
 """Of a checkpoint on its way out."""
 _ASIDE_PREFIX = f"{TEMP_PREFIX}aside-"
 """Of a checkpoint that is not whole, until the whole one that replaces it has its name."""
 _STEP_NAME = re.compile(r"step_(\d{6}|[1-9]\d{6,})")
-_HASH_CHUNK_BYTES = 1 << 20
-
 
 Save = Callable[[Path], None]
 """Writes one model into an existing empty folder, such as `PolicyModel.save`."""
@@ -135,7 +133,7 @@ def differing(checkpoint: Path, folder: Path) -> tuple[str, ...]:
     """The files of weights below `folder` that are not, byte for byte, what `checkpoint` holds under their names."""
     files = _manifest(checkpoint)["files"]
     names = {path: path.relative_to(folder).as_posix() for path in _files(folder) if path.suffix == ".safetensors"}
-    return tuple(name for path, name in names.items() if files.get(name) != _entry(path))
+    return tuple(name for path, name in names.items() if files.get(name) != entry_of(path))
 
 
 def _write_parts(temp: Path, step: int, parts: CheckpointParts) -> None:
@@ -151,10 +149,9 @@ def _write_parts(temp: Path, step: int, parts: CheckpointParts) -> None:
     for path in _files(temp):
         _refuse_nonfinite(path, path.relative_to(temp), step)
         fsync(path)
-        files[path.relative_to(temp).as_posix()] = _entry(path)
-    content = {"format": FORMAT, "step": step, "identity": dict(parts.identity), "files": files}
-    manifest = {"content": content, "sha256": _sha256_of(content)}
-    (temp / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        files[path.relative_to(temp).as_posix()] = entry_of(path)
+    content = {"step": step, "identity": dict(parts.identity), "files": files}
+    (temp / MANIFEST_FILE).write_text(json.dumps(sealed(content, FORMAT), indent=1), encoding="utf-8")
     fsync(temp / MANIFEST_FILE)
     for inner in _folders(temp):
         fsync(inner)
@@ -196,29 +193,14 @@ def _faults(checkpoint: Path) -> tuple[str, ...]:
     for name, entry in sorted(manifest["files"].items()):
         if name not in present:
             faults.append(f"{checkpoint / name}: is missing")
-        elif _entry(checkpoint / name) != entry:
+        elif entry_of(checkpoint / name) != entry:
             faults.append(f"{checkpoint / name}: is not what was saved")
     faults += [f"{checkpoint / name}: was not saved with it" for name in sorted(present - set(manifest["files"]))]
     return tuple(faults)
 
 
 def _manifest(checkpoint: Path) -> dict[str, Any]:
-    path = checkpoint / MANIFEST_FILE
-    if not path.is_file():
-        raise StorageError("is missing", where=str(path))
-    with storage(path):
-        text = path.read_bytes()
-    try:
-        manifest = json.loads(text)
-        content: dict[str, Any] = manifest["content"]
-        is_sound = manifest["sha256"] == _sha256_of(content)
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"is not a manifest: {error!r}", where=str(path)) from error
-    if not is_sound:
-        raise StorageError("is not what was saved", where=str(path))
-    if content["format"] != FORMAT:
-        raise StorageError(f"has format {content['format']}; this version reads {FORMAT}", where=str(path))
-    return content
+    return read_sealed(checkpoint / MANIFEST_FILE, FORMAT)
 
 
 def _steps(folder: Path, at_most: int | None = None) -> list[Path]:
@@ -278,16 +260,3 @@ def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
         raise error
 
     return os.walk(folder, onerror=refuse)
-
-
-def _entry(path: Path) -> dict[str, Any]:
-    """What the manifest says of a file."""
-    digest = hashlib.sha256()
-    with storage(path), path.open("rb") as file:
-        while chunk := file.read(_HASH_CHUNK_BYTES):
-            digest.update(chunk)
-        return {"sha256": digest.hexdigest(), "size": file.tell()}
-
-
-def _sha256_of(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

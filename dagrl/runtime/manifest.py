@@ -12,23 +12,20 @@ from typing import Any
 from dagrl.backends.hub import cached_model
 from dagrl.backends.loading import locate, tokenizer_place
 from dagrl.backends.recipes import Progress
-from dagrl.errors import StorageError
+from dagrl.runtime.checkpoint import MANIFEST_FILE
 from dagrl.runtime.code_files import code_files, named_files
+from dagrl.runtime.hashes import Entry, entry_of, read_sealed, sealed, sha256_of
 from dagrl.runtime.run_folder import LOCK_FILE, RunFolder, code_place, nameless, versions
-from dagrl.runtime.storage import TEMP_PREFIX, storage, write_json
+from dagrl.runtime.storage import TEMP_PREFIX, write_json
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.sections import ModelSpec
 
 MANIFEST = "manifest.json"
 FORMAT = 1
 CHECKPOINTS = "checkpoints"
-CHECKPOINT_MANIFEST = "MANIFEST.json"
 _MADE_LATER = (MANIFEST, LOCK_FILE, "evaluations", "report.html")
 """In a run folder, but not what came out of the run."""
-_CHUNK_BYTES = 1 << 20
 
-Entry = dict[str, Any]
-"""`sha256` and `size` of a file."""
 Files = dict[str, Entry]
 
 
@@ -134,39 +131,12 @@ def _walk(run: Path) -> Iterator[str]:
 
 
 def _is_in_checkpoint(name: str) -> bool:
-    return name.startswith(f"{CHECKPOINTS}/") and not name.endswith(f"/{CHECKPOINT_MANIFEST}")
-
-
-def entry_of(path: Path) -> Entry:
-    digest = hashlib.sha256()
-    with storage(path), path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-        size = file.tell()
-    return {"sha256": digest.hexdigest(), "size": size}
+    return name.startswith(f"{CHECKPOINTS}/") and not name.endswith(f"/{MANIFEST_FILE}")
 
 
 def read(run: Path) -> dict[str, Any]:
     """The content of a run's manifest. Raises StorageError where it is not there or not what was written."""
-    path = run / MANIFEST
-    with storage(path):
-        text = path.read_bytes()
-    try:
-        manifest = json.loads(text)
-        content: dict[str, Any] = manifest["content"]
-        is_sound = manifest["sha256"] == sha256_of(content)
-        form = manifest["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"is not a manifest: {error!r}", where=str(path)) from error
-    if form != FORMAT:
-        raise StorageError(f"has format {form}; this version reads {FORMAT}", where=str(path))
-    if not is_sound:
-        raise StorageError("is not what was written", where=str(path))
-    return content
-
-
-def sha256_of(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return read_sealed(run / MANIFEST, FORMAT)
 
 
 def changed_files(before: Mapping[str, Entry], now: Mapping[str, Entry]) -> Sequence[str]:
@@ -184,4 +154,4 @@ def _shown(entry: Entry | None) -> str:
 
 
 def _write(run: Path, content: Mapping[str, Any]) -> None:
-    write_json(run / MANIFEST, {"format": FORMAT, "sha256": sha256_of(content), "content": content})
+    write_json(run / MANIFEST, sealed(content, FORMAT))

@@ -10,6 +10,7 @@ from typing import Any
 from dagrl.errors import DagrlError, StorageError
 from dagrl.runtime import manifest
 from dagrl.runtime.code_files import CODE_KEYS, renamed, with_references
+from dagrl.runtime.hashes import entry_of
 from dagrl.runtime.run_folder import nameless, read_source, versions
 from dagrl.runtime.storage import make_folder, write_text
 from dagrl.workflow.graph import Workflow
@@ -43,7 +44,7 @@ def lay_out(run: Path, folder: Path) -> Path:
     content = manifest.read(run)
     _refuse_changed_on_the_way(content, run)
     code = content["inputs"]["code"]
-    now = {name: manifest.entry_of(run / "code" / name) for name in code if (run / "code" / name).is_file()}
+    now = {name: entry_of(run / "code" / name) for name in code if (run / "code" / name).is_file()}
     if changes := manifest.changed_files(code, now):
         raise StorageError(f"the code in it is not what ran: {'; '.join(changes)}", where=str(run / "code"))
     source = make_folder(folder / SOURCE)

@@ -12,6 +12,7 @@ from typing import Any
 from dagrl.data.trajectory_files import read_columns
 from dagrl.errors import DagrlError, StorageError
 from dagrl.runtime import checkpoint, manifest
+from dagrl.runtime.hashes import entry_of
 from dagrl.runtime.metrics import METRICS_FILE, TIMINGS_FILE
 from dagrl.runtime.recompute import Recomputed, recompute_evaluation, recompute_step, spread
 from dagrl.runtime.run_folder import LOCK_FILE, RunFolder
@@ -85,7 +86,7 @@ def _check_hashes(run: Path, verdict: Verdict) -> None:
         verdict.num_files += 1
         if not (run / name).is_file():
             verdict.damaged.append(f"{name}: is missing")
-        elif manifest.entry_of(run / name) != entry:
+        elif entry_of(run / name) != entry:
             verdict.damaged.append(f"{name}: is not what the run wrote")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dagrl.runtime import checkpoint
+from dagrl.runtime.hashes import sha256_of
 from tests.command import COMMAND, dagrl, environment
 from tests.tiny_project import write_project
 
@@ -132,7 +133,7 @@ def test_a_checkpoint_of_another_tokenizer_is_refused(project, whole, tmp_path):
     path = checkpoint.newest(tmp_path / "run" / "checkpoints").path
     manifest = json.loads((path / "MANIFEST.json").read_text())
     manifest["content"]["identity"]["agent caller"]["vocabulary"] = "0" * 12
-    manifest["sha256"] = checkpoint._sha256_of(manifest["content"])
+    manifest["sha256"] = sha256_of(manifest["content"])
     (path / "MANIFEST.json").write_text(json.dumps(manifest))
     done = dagrl("run", "--resume", str(tmp_path / "run"), cwd=project)
     assert done.returncode == 5, done.stdout + done.stderr

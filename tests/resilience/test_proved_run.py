@@ -13,6 +13,7 @@ import pytest
 
 from dagrl.cli import exit_code
 from dagrl.runtime import manifest, run_difference
+from dagrl.runtime.hashes import entry_of, sealed
 from dagrl.runtime.verify import verify
 from tests.small_teams import one_process
 from tests.tiny_project import write_project
@@ -66,9 +67,8 @@ def reseal(run: Path, *changed: str) -> None:
     """What a forger would do: the manifest agrees with the changed files."""
     content = manifest.read(run)
     for name in changed:
-        content["files"][name] = manifest.entry_of(run / name)
-    sealed = {"format": manifest.FORMAT, "sha256": manifest.sha256_of(content), "content": content}
-    (run / manifest.MANIFEST).write_text(json.dumps(sealed))
+        content["files"][name] = entry_of(run / name)
+    (run / manifest.MANIFEST).write_text(json.dumps(sealed(content, manifest.FORMAT)))
 
 
 def change_metric(run: Path, step: int, name: str, amount: float) -> None:
@@ -167,8 +167,7 @@ def test_a_step_that_was_cut_out_is_missed(run):
 
 def test_a_run_that_was_killed_is_checked_by_what_there_is(run):
     content = manifest.read(run) | {"files": None}
-    sealed = {"format": manifest.FORMAT, "sha256": manifest.sha256_of(content), "content": content}
-    (run / manifest.MANIFEST).write_text(json.dumps(sealed))
+    (run / manifest.MANIFEST).write_text(json.dumps(sealed(content, manifest.FORMAT)))
     verdict = verify(run, 1)
     assert verdict.damaged == []
     assert any("did not come to its end" in note for note in verdict.notes)
