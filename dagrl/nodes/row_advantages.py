@@ -80,19 +80,22 @@ class RowAdvantages:
         if not len(turns):
             return {}
         lens = experience.turns.response_len[turns]
-        row_of_turn = self._rows(experience, turns)
+        nodes = _node_numbers(experience, turns)
+        speakers = numbered(experience.turns.trajectory[turns], nodes, experience.turns.branch[turns])
+        by_turn = self._node.algorithm.advantage_level == "turn"
+        row_of_turn = torch.arange(len(turns)) if by_turn else speakers
+        own = sum_per_turn(experience.read(Column.REWARDS, turns).double(), lens)
         first_turn = _first_of(row_of_turn)
-        scores = self._scores(experience, turns, row_of_turn)
         rows = ScoredRows(
-            scores=scores,
-            groups=numbered(*self._keys(experience, turns[first_turn])),
-            lens=torch.zeros(len(scores), dtype=torch.int64).index_add(0, row_of_turn, lens),
+            scores=_to_go(own, speakers, self._node.algorithm.gamma) if by_turn else _sums(own, row_of_turn),
+            groups=numbered(*(key[first_turn] for key in self._keys(experience, turns, nodes))),
+            lens=_sums(lens, row_of_turn),
         )
         roles = [experience.node_ids[turn] for turn in turns[first_turn].tolist()]
         advantages, metrics = self._estimator.estimate(rows, roles)
         row_of_token = row_of_turn[token_to_turn(lens)]
         experience.write(Column.ADVANTAGES, turns, advantages.float()[row_of_token])
-        experience.write(Column.RETURNS, turns, scores.float()[row_of_token])
+        experience.write(Column.RETURNS, turns, rows.scores.float()[row_of_token])
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
@@ -101,31 +104,13 @@ class RowAdvantages:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._estimator.load_state_dict(state)
 
-    def _rows(self, experience: Experience, turns: Tensor) -> Tensor:
-        """Row of each of `turns`, `[M]` int64, numbered in the order in which rows begin."""
-        if self._node.algorithm.advantage_level == "turn":
-            return torch.arange(len(turns))
-        table = experience.turns
-        return _in_order(numbered(table.trajectory[turns], _node_numbers(experience, turns), table.branch[turns]))
-
-    def _scores(self, experience: Experience, turns: Tensor, row_of_turn: Tensor) -> Tensor:
-        """[R] float64: the sum of a row's rewards; of a turn, its own and those of the speaker's later turns."""
-        table = experience.turns
-        lens = table.response_len[turns]
-        own = sum_per_turn(experience.read(Column.REWARDS, turns).double(), lens)
-        own = torch.where(lens == 0, table.reward[turns].double(), own)
-        if self._node.algorithm.advantage_level == "turn":
-            speakers = numbered(table.trajectory[turns], _node_numbers(experience, turns), table.branch[turns])
-            return _to_go(own, speakers, self._node.algorithm.gamma)
-        return torch.zeros(int(row_of_turn.max()) + 1, dtype=torch.float64).index_add(0, row_of_turn, own)
-
-    def _keys(self, experience: Experience, turns: Tensor) -> list[Tensor]:
-        """What rows are compared by, a column for each word of `group_by`; `turns` are the first of each row."""
+    def _keys(self, experience: Experience, turns: Tensor, nodes: Tensor) -> list[Tensor]:
+        """What rows are compared by: for each word of `group_by` a number for each turn."""
         table = experience.turns
         columns = {
             "prompt": table.task[turns],
             "agent": table.agent_group[turns],
-            "node": _node_numbers(experience, turns),
+            "node": nodes,
             "turn": table.round[turns],
         }
         return [columns[word] for word in self._node.algorithm.group_by]
@@ -141,19 +126,16 @@ def _node_numbers(experience: Experience, turns: Tensor) -> Tensor:
     return torch.tensor([names.index(experience.node_ids[turn]) for turn in turns.tolist()], dtype=torch.int64)
 
 
-def _in_order(labels: Tensor) -> Tensor:
-    """`labels` numbered anew by their first appearance."""
-    first = _first_of(labels)
-    new = torch.empty_like(first)
-    new[first.argsort()] = torch.arange(len(first))
-    return new[labels]
-
-
 def _first_of(labels: Tensor) -> Tensor:
     """Where each label 0..R-1 appears first."""
     position = torch.arange(len(labels))
     size = int(labels.max()) + 1
     return torch.full((size,), len(labels)).scatter_reduce(0, labels, position, "amin")
+
+
+def _sums(values: Tensor, labels: Tensor) -> Tensor:
+    """[R]: the sum of the `values` under each label 0..R-1."""
+    return values.new_zeros(int(labels.max()) + 1).index_add(0, labels, values)
 
 
 def _to_go(own: Tensor, speakers: Tensor, gamma: float) -> Tensor:
