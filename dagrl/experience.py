@@ -183,13 +183,14 @@ class Experience:
 
     def first_nonfinite(self) -> NonFinite | None:
         """The first column, in the order of their writing, that holds NaN or infinity; values after turns count too."""
-        owner = torch.repeat_interleave(torch.arange(len(self.turns)), self.sequences.response_lens)
         for column, values in self.columns.items():
-            bad = torch.unique(owner[~torch.isfinite(values)])
+            is_bad, is_bad_after = ~torch.isfinite(values), torch.zeros(len(self.turns), dtype=torch.bool)
             if column is Column.VALUES:
-                bad = torch.unique(torch.cat([bad, (~torch.isfinite(self.turns.last_value)).nonzero().flatten()]))
-            if len(bad):
-                return NonFinite(tensor=str(column), turns=bad)
+                is_bad_after = ~torch.isfinite(self.turns.last_value)
+            if is_bad.any() or is_bad_after.any():
+                owner = torch.repeat_interleave(torch.arange(len(self.turns)), self.sequences.response_lens)
+                turns = torch.unique(torch.cat([owner[is_bad], is_bad_after.nonzero().flatten()]))
+                return NonFinite(tensor=str(column), turns=turns)
         return None
 
     def write(self, column: Column, turns: Tensor, values: Tensor) -> None:

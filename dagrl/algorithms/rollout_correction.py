@@ -15,22 +15,24 @@ from dagrl.algorithms.kl import MAX_LOG_RATIO
 from dagrl.errors import DagrlError
 
 
-def correction_weights(kind: str, old_logprobs_T: Tensor, rollout_logprobs_T: Tensor, cap: float) -> Tensor:
-    """Weight of each token's policy loss, `[T]` float32; `kind` is a key of `ROLLOUT_CORRECTIONS`, `cap` above 1.
+def correction_weights(kind: str, log_weights_T: Tensor, cap: float) -> Tensor:
+    """Weight of each token's policy loss, `[T]` float32, from `log w = log π_old - log π_rollout`.
+
+    `kind` is a key of `ROLLOUT_CORRECTIONS`, `cap` above 1.
 
     Four tokens, w = 0.3, 0.9, 1.5 and 4, with a cap of 2:
 
     >>> w = torch.tensor([0.3, 0.9, 1.5, 4.0]).log()
-    >>> correction_weights("tis", w, torch.zeros(4), 2.0)
+    >>> correction_weights("tis", w, 2.0)
     tensor([0.3000, 0.9000, 1.5000, 2.0000])
-    >>> correction_weights("mis", w, torch.zeros(4), 2.0)
+    >>> correction_weights("mis", w, 2.0)
     tensor([0.0000, 0.9000, 1.5000, 0.0000])
     """
     if kind not in ROLLOUT_CORRECTIONS:
         raise DagrlError(f"rollout_correction is '{kind}'", how=f"use one of {', '.join(ROLLOUT_CORRECTIONS)}")
     if cap <= 1.0:
         raise DagrlError(f"the cap of a rollout correction is {cap}", how="give a number above 1")
-    log_weight = (old_logprobs_T - rollout_logprobs_T).detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    log_weight = log_weights_T.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return ROLLOUT_CORRECTIONS[kind](log_weight.exp(), cap)
 
 

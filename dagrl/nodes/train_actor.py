@@ -133,7 +133,7 @@ class TrainActorNode:
         old = experience.read(Column.OLD_LOGPROBS, turns)
         rollout = experience.read(Column.ROLLOUT_LOGPROBS, turns)
         gap = self._policy_loss.gap(old - rollout, lens)
-        weights = correction_weights(spec.rollout_correction, gap, torch.zeros_like(gap), spec.rollout_correction_cap)
+        weights = correction_weights(spec.rollout_correction, gap, spec.rollout_correction_cap)
         num_bounded = (weights != gap.exp()).sum()
         return weights, {"sum_correction": weights.sum(), "num_corrected": num_bounded, "corrections": len(gap)}
 

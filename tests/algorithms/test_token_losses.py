@@ -66,15 +66,15 @@ def test_gspo_clips_the_geometric_mean_of_a_response() -> None:
 
 def test_decoupled_ppo_keeps_the_whole_weight() -> None:
     weights = torch.tensor([0.3, 4.0])
-    assert torch.allclose(correction_weights("decoupled", weights.log(), torch.zeros(2), 2.0), weights)
+    assert torch.allclose(correction_weights("decoupled", weights.log(), 2.0), weights)
 
 
 def test_a_weight_carries_no_gradient() -> None:
-    old = torch.zeros(3, requires_grad=True)
-    assert not correction_weights("tis", old, torch.ones(3), 2.0).requires_grad
+    log_weights = torch.zeros(3, requires_grad=True)
+    assert not correction_weights("tis", log_weights, 2.0).requires_grad
 
 
 @pytest.mark.parametrize(("kind", "cap"), [("tis", 1.0), ("best", 2.0)])
 def test_what_cannot_be_is_refused(kind: str, cap: float) -> None:
     with pytest.raises(DagrlError):
-        correction_weights(kind, torch.zeros(1), torch.zeros(1), cap)
+        correction_weights(kind, torch.zeros(1), cap)
