@@ -11,8 +11,8 @@ from pathlib import Path
 from dagrl.workflow.groups import AgentGroup
 from dagrl.workflow.sections import ModelSpec
 
-_WEIGHT_BYTES = {"float32": 4, "bfloat16": 2}
-_GRADIENT_BYTES = {"float32": 4, "bfloat16": 2}
+WIDTH = {"float32": 4, "bfloat16": 2}
+"""Bytes of a number by `dtype`: of a weight, and of its gradient."""
 _OPTIMIZER_BYTES = {"float32": 8, "bfloat16": 12}
 """AdamW's two moments in float32; with bfloat16 weights a float32 copy of them too."""
 
@@ -45,16 +45,16 @@ def estimate(group: AgentGroup, num_weights: int, num_critic_weights: int) -> Es
         per_weight = _bytes(group.critic_model, is_trained=group.critic.kind == "model")
         critic = num_critic_weights * per_weight
     return Estimate(
-        policy=num_weights * _WEIGHT_BYTES[group.model.dtype],
-        training=num_weights * (_bytes(group.model, is_trained=True) - _WEIGHT_BYTES[group.model.dtype]) * trains_all,
-        reference=num_weights * _WEIGHT_BYTES[group.model.dtype] * has_copy,
+        policy=num_weights * WIDTH[group.model.dtype],
+        training=num_weights * (_bytes(group.model, is_trained=True) - WIDTH[group.model.dtype]) * trains_all,
+        reference=num_weights * WIDTH[group.model.dtype] * has_copy,
         critic=critic,
     )
 
 
 def _bytes(model: ModelSpec, *, is_trained: bool) -> int:
-    training = _GRADIENT_BYTES[model.dtype] + _OPTIMIZER_BYTES[model.dtype]
-    return _WEIGHT_BYTES[model.dtype] + training * is_trained
+    training = WIDTH[model.dtype] + _OPTIMIZER_BYTES[model.dtype]
+    return WIDTH[model.dtype] + training * is_trained
 
 
 def count_weights(folder: Path) -> int | None:

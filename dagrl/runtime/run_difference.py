@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +47,16 @@ def _first_value(row: Mapping[str, Any], other: Mapping[str, Any], place: str) -
 
 
 def _trajectories(run: Path, other: Path) -> Iterator[str]:
-    for name in _trajectory_names(run):
-        ours, theirs = run / "trajectories" / name, other / "trajectories" / name
-        if not theirs.is_file():
-            yield f"trajectories/{name}: the repeated run has none"
-        elif ours.read_bytes() != theirs.read_bytes():
-            yield f"trajectories/{name}: {_first_cell(ours, theirs)}"
+    return _differing(run, other, [f"trajectories/{name}" for name in _trajectory_names(run)], _first_cell)
+
+
+def _differing(run: Path, other: Path, names: Sequence[str], tell: Callable[[Path, Path], str]) -> Iterator[str]:
+    """A line for each file of `run` that `other` has not, or has otherwise, which `tell` says more of."""
+    for name in names:
+        if not (other / name).is_file():
+            yield f"{name}: the repeated run has none"
+        elif (run / name).read_bytes() != (other / name).read_bytes():
+            yield f"{name}: {tell(run / name, other / name)}"
 
 
 def _first_cell(ours: Path, theirs: Path) -> str:
@@ -69,12 +73,7 @@ def _first_cell(ours: Path, theirs: Path) -> str:
 
 
 def _weights(run: Path, other: Path) -> Iterator[str]:
-    for name in _weight_names(run, other):
-        ours, theirs = run / "checkpoints" / name, other / "checkpoints" / name
-        if not theirs.is_file():
-            yield f"checkpoints/{name}: the repeated run has none"
-        elif ours.read_bytes() != theirs.read_bytes():
-            yield f"checkpoints/{name}: {_first_tensor(ours, theirs)}"
+    return _differing(run, other, [f"checkpoints/{name}" for name in _weight_names(run, other)], _first_tensor)
 
 
 def _first_tensor(ours: Path, theirs: Path) -> str:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from dagrl.runtime.forecast.rehearsal import TurnSize
 from dagrl.runtime.forecast.sizes import ModelSize
-from dagrl.runtime.memory_estimate import estimate
+from dagrl.runtime.memory_estimate import WIDTH, estimate
 from dagrl.workflow.groups import AgentGroup
 from dagrl.workflow.sections import RolloutSpec, TrainerSpec, UpdateSpec
 
-WIDTH = {"float32": 4, "bfloat16": 2}
 _SMALL = 4
 """Bytes of a float32: moments, masters, logits."""
 _TENSOR_NAMES = 260
@@ -19,7 +18,7 @@ _TENSOR_NAMES = 260
 _STATE_BYTES = 16_000
 """Of random states, positions and the manifest of a checkpoint."""
 _RESPONSE_BYTES, _PROMPT_BYTES, _TURN_BYTES = 28, 2, 60
-"""On the disk per token and turn in trajectories/, compressed; measured on the demo."""
+"""On the disk per token and turn in trajectories/, compressed; about, for how well words compress is not known before."""
 _ROW_BYTES = 9_000
 """Of one step in metrics.jsonl, timings.jsonl, ledger.jsonl and TensorBoard."""
 
