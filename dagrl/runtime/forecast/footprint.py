@@ -18,7 +18,7 @@ _TENSOR_NAMES = 260
 _STATE_BYTES = 16_000
 """Of random states, positions and the manifest of a checkpoint."""
 _RESPONSE_BYTES, _PROMPT_BYTES, _TURN_BYTES = 28, 2, 60
-"""On the disk per token and turn in trajectories/, compressed; about, for how well words compress is not known before."""
+"""On the disk per token and turn in trajectories/, compressed: about, for words compress more or less."""
 _ROW_BYTES = 9_000
 """Of one step in metrics.jsonl, timings.jsonl, ledger.jsonl and TensorBoard."""
 
