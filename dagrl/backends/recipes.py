@@ -21,6 +21,7 @@ import transformers
 
 from dagrl.cache import cache_folder
 from dagrl.errors import DagrlError, boundary
+from dagrl.workflow.imports import with_imports
 from dagrl.workflow.plugins import load, resolve_path
 
 Progress = Callable[[float, str], None]
@@ -30,12 +31,13 @@ Progress = Callable[[float, str], None]
 def recipe_folder(recipe: str, kwargs: Mapping[str, Any], base: Path) -> Path:
     """Where the model of `recipe` is kept.
 
-    The name is a hash of the recipe's file, its keyword arguments, and major.minor of torch and transformers: a change
-    of any of them makes the model anew.
+    The name is a hash of the recipe's file and those that it imports beside it, its keyword arguments, and major.minor
+    of torch and transformers: a change of any of them makes the model anew.
     """
     file, function = _split(recipe)
     parts = [function, json.dumps(dict(kwargs), sort_keys=True, default=str), _short(torch), _short(transformers)]
-    digest = hashlib.sha256(resolve_path(file, base).read_bytes() + "\x1f".join(parts).encode()).hexdigest()
+    code = b"".join(one.read_bytes() for one in with_imports([resolve_path(file, base)]))
+    digest = hashlib.sha256(code + "\x1f".join(parts).encode()).hexdigest()
     return cache_folder() / "models" / digest
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dagrl.workflow.graph import Workflow
+from dagrl.workflow.imports import with_imports
 from dagrl.workflow.plugins import resolve_path
 
 CODE_KEYS = ("process_path", "env_path", "executable_ref", "when", "recipe", "adv_estimator", "policy_loss")
@@ -16,14 +16,7 @@ CODE_KEYS = ("process_path", "env_path", "executable_ref", "when", "recipe", "ad
 
 def code_files(workflow: Workflow) -> list[Path]:
     """Every file of the user's code, named or imported, each once and in order."""
-    found: dict[Path, None] = {}
-    waiting = [path.resolve() for path in named_files(workflow).values()]
-    while waiting:
-        file = waiting.pop()
-        if file not in found:
-            found[file] = None
-            waiting += imported_beside(file)
-    return sorted(found)
+    return with_imports(named_files(workflow).values())
 
 
 def named_files(workflow: Workflow) -> dict[str, Path]:
@@ -59,27 +52,6 @@ def renamed(reference: str, places: Mapping[str, str]) -> str:
     """`file.py:Name` with the file that `places` gives for it."""
     file = _file_of(reference)
     return places[file] + reference[len(file) :] if file in places else reference
-
-
-def imported_beside(file: Path) -> Iterator[Path]:
-    """The modules and packages in the folder of `file` that it imports, anywhere in it."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module or alias.name for alias in node.names]
-        else:
-            continue
-        for name in names:
-            first = file.parent / name.partition(".")[0]
-            if first.with_suffix(".py").is_file():
-                yield first.with_suffix(".py")
-            elif (first / "__init__.py").is_file():
-                yield from first.rglob("*.py")
 
 
 def _file_of(reference: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from dagrl.scaffold.files import shipped_folder, shipped_workflow
 from dagrl.scaffold.writing import write_new
+from dagrl.workflow.imports import imported_beside
 from dagrl.workflow.json_schema import SCHEMA_FILE, SCHEMA_LINE
 from dagrl.workflow.load import compose, read_text
 from dagrl.workflow.tree import Item, child
@@ -86,9 +86,8 @@ class _Copy:
             return
         self.files[goal] = file.read_bytes()
         if file.suffix == ".py":
-            for name in _imported(file):
-                if (file.parent / f"{name}.py").is_file():
-                    self.take(file.parent / f"{name}.py", goal.parent / f"{name}.py")
+            for other in imported_beside(file):
+                self.take(other, goal.parent / other.relative_to(file.parent))
 
     def _data_scripts(self, text: str) -> None:
         for script in sorted(set(_SCRIPT.findall(text))):
@@ -101,14 +100,3 @@ def _texts(item: Item) -> Iterator[str]:
         yield item.value
     for member in item.children.values():
         yield from _texts(member)
-
-
-def _imported(file: Path) -> list[str]:
-    """First parts of the modules that a file imports."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            names.add(node.module.partition(".")[0])
-    return sorted(names)

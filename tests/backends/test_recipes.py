@@ -46,6 +46,19 @@ def test_other_arguments_or_another_text_are_another_model(base: Path) -> None:
     assert len(folders) == 3
 
 
+def test_another_text_of_what_a_recipe_imports_beside_it_is_another_model(base: Path) -> None:
+    (base / "recipe.py").write_text("from lessons import LIST\n" + RECIPE)
+    folders = set()
+    for text in ("LIST = 1", "LIST = 2", "import more\nLIST = 2"):
+        (base / "lessons.py").write_text(text)
+        folders.add(recipe_folder("recipe.py:make", {}, base))
+    (base / "more.py").write_text("")
+    before = recipe_folder("recipe.py:make", {}, base)
+    (base / "more.py").write_text("MORE = 1")
+    (base / "unused.py").write_text("")
+    assert len({*folders, before, recipe_folder("recipe.py:make", {}, base)}) == 4
+
+
 @pytest.mark.parametrize(
     ("recipe", "kwargs", "message"),
     [

@@ -21,7 +21,7 @@ SMALL = (
     "trainer.show_sample_freq=0", "trainer.critic_warmup=0",
     "data.train_batch_size=4", "data.val_files=[]", "data.max_prompt_length=null",
     f"data.train_files={WORKFLOWS / 'marft/data/train.parquet'}",
-    f"model.recipe={WORKFLOWS / 'marft/tiny_model.py'}:make", "model.path=null",
+    f"model.recipe={WORKFLOWS / 'small_model/marft.py'}:make", "model.path=null",
     "model.recipe_kwargs={lesson_steps: 2, demo_steps: 1}",
     "rollout.max_rounds=1", "rollout.max_context_len=256", "rollout.sampling.max_tokens=16",
     "actor.ppo_mini_batch_size=null", "critic.ppo_mini_batch_size=null",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dagrl.runtime.code_files import code_files, imported_beside, renamed, with_references
+from dagrl.runtime.code_files import code_files, renamed, with_references
 from dagrl.runtime.run_folder import code_place
 from dagrl.workflow.graph import load_workflow
+from dagrl.workflow.imports import imported_beside
 from tests.tiny_project import write_project
 
 

@@ -1,26 +1,11 @@
 """The hooks of workflows/marft, with the tokenizer that the workflow's model has."""
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "workflows" / "marft"
+from tests.workflows.files import shipped
 
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"marft_{name}", FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-process, tiny_model = load("process"), load("tiny_model")
-TOKENIZER = tiny_model.build_tokenizer()
+process, recipe, teaching = map(shipped, ("marft/process.py", "small_model/marft.py", "small_model/teaching.py"))
+TOKENIZER = teaching.build_tokenizer(recipe.SYLLABUS.roles, recipe.SYLLABUS.phrases)
 PROBLEM = "<|user|>State the final answer to the following arithmetic problem: 7 + 5 - 8 =<|end|>"
 
 

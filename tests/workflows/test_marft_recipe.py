@@ -1,43 +1,30 @@
-"""The recipe of workflows/marft: what its lessons say, whose problems they are, and that it makes the same twice."""
+"""The model of workflows/marft.yaml: what its lessons say, whose problems they are, that it is made the same twice."""
 
-import importlib.util
 import random
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-FOLDER = Path(__file__).parents[2] / "workflows" / "marft"
+from tests.workflows.files import WORKFLOWS, shipped
 
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("marft_recipe", FOLDER / "tiny_model.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-recipe = load()
+recipe, sums = shipped("small_model/marft.py"), shipped("small_model/sums.py")
 
 
 def held_out_questions() -> set[str]:
-    return {row["prompt"][0]["content"] for row in pq.read_table(FOLDER / "data/test.parquet").to_pylist()}
+    return {row["prompt"][0]["content"] for row in pq.read_table(WORKFLOWS / "marft/data/test.parquet").to_pylist()}
 
 
 def test_every_held_out_question_is_one_that_lessons_keep_off() -> None:
-    assert all(recipe.is_held_out(question) for question in held_out_questions())
+    assert all(sums.is_held_out(question) for question in held_out_questions())
 
 
 def test_no_lesson_shows_a_held_out_problem() -> None:
     held_out, rng = held_out_questions(), random.Random(0)
     for _ in range(2000):
-        assert f"{recipe.QUESTION}{recipe.draw_problem(rng, 3, 5)} =" not in held_out
+        assert f"{sums.QUESTION}{sums.draw_problem(rng, 3, 5)} =" not in held_out
 
 
 @pytest.mark.parametrize(
@@ -45,11 +32,11 @@ def test_no_lesson_shows_a_held_out_problem() -> None:
     [("7 + 5 - 8", "7 + 5 = 12 - 8 = 4"), ("0 - 9 - 9", "0 - 9 = -9 - 9 = -18"), ("3 - 3", "3 - 3 = 0")],
 )
 def test_work_without_slips_is_right(problem: str, work: str) -> None:
-    assert recipe.worked_sum(problem, random.Random(0), 0.0) == work
+    assert sums.worked_sum(problem, random.Random(0), 0.0) == work
 
 
 def test_a_slip_is_carried_on() -> None:
-    work = recipe.worked_sum("1 + 1 + 1", random.Random(0), 1.0)
+    work = sums.worked_sum("1 + 1 + 1", random.Random(0), 1.0)
     first, second = (int(part.split(" ")[0]) for part in work.split(" = ")[1:])
     assert abs(first - 2) in (1, 2, 10) and abs(second - first - 1) in (1, 2, 10)
 
