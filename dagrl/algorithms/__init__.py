@@ -18,6 +18,7 @@ from dagrl.algorithms.group_relative import RELATIVE_ESTIMATORS, RelativeFunctio
 from dagrl.algorithms.importance import sequential_factor
 from dagrl.algorithms.kl import KL_ALIASES, KL_KINDS, AdaptiveKL, FixedKL, KLController, kl_estimate
 from dagrl.algorithms.layout import TurnLayout
+from dagrl.algorithms.m2po import M2_MODES, M2Selection, m2_selection, m2po_loss
 from dagrl.algorithms.masked import ADV_NORMS, explained_variance, normalise_advantages, whiten
 from dagrl.algorithms.policy_loss import (
     ACTION_NORMALISATIONS,
@@ -94,6 +95,7 @@ __all__ = [
     "KL_ALIASES",
     "KL_KINDS",
     "LOSS_AGG_MODES",
+    "M2_MODES",
     "POLICY_LOSSES",
     "RELATIVE_ESTIMATORS",
     "ROLLOUT_CORRECTIONS",
@@ -105,6 +107,7 @@ __all__ = [
     "FixedKL",
     "KLController",
     "Links",
+    "M2Selection",
     "PolicyLoss",
     "PolicyLossFunction",
     "RelativeFunction",
@@ -123,6 +126,8 @@ __all__ = [
     "gspo_loss",
     "kl_estimate",
     "last_token_of_turn",
+    "m2_selection",
+    "m2po_loss",
     "marft_gae",
     "mean_per_turn",
     "normalise_advantages",

@@ -43,8 +43,8 @@ class PolicyLoss:
     """To be minimised, `[T]`, not yet weighted; carries the gradient."""
     metrics: Mapping[str, Tensor]
     """Sums over ratios, 0-dim float64, detached: `num_ratios`, `num_clipped_low`, `num_clipped_high`,
-    `num_clipped_dual` (clips that took the gradient away), `sum_ratio`, and `sum_kl_k1`, `sum_kl_k3`, whose
-    means estimate KL(old || new)."""
+    `num_clipped_dual` (clips that took the gradient away; 0 where absent), `sum_ratio`, and `sum_kl_k1`,
+    `sum_kl_k3`, whose means estimate KL(old || new)."""
 
 
 def ppo_loss(logprobs_T: Tensor, old_logprobs_T: Tensor, advantages_T: Tensor, clip: Clip) -> PolicyLoss:
@@ -108,13 +108,20 @@ def ratio_metrics(log_ratio: Tensor, advantages: Tensor, clip: Clip) -> dict[str
     ratio = bounded_ratio(log_ratio)
     is_negative = advantages < 0
     is_dual = torch.zeros_like(is_negative) if clip.dual is None else is_negative & (ratio > clip.dual)
-    zeros = torch.zeros_like(log_ratio)
-    sums = {
-        "num_ratios": torch.ones_like(log_ratio),
+    clips = {
         "num_clipped_low": is_negative & (ratio < 1.0 - clip.low),
         "num_clipped_high": (advantages > 0) & (ratio > 1.0 + clip.high),
         "num_clipped_dual": is_dual,
-        "sum_ratio": ratio,
+    }
+    return plain_ratio_metrics(log_ratio) | {name: hit.double().sum() for name, hit in clips.items()}
+
+
+def plain_ratio_metrics(log_ratio: Tensor) -> dict[str, Tensor]:
+    """Those metrics of `PolicyLoss` that know of no clip, from detached log-ratios."""
+    zeros = torch.zeros_like(log_ratio)
+    sums = {
+        "num_ratios": torch.ones_like(log_ratio),
+        "sum_ratio": bounded_ratio(log_ratio),
         "sum_kl_k1": kl_estimate(zeros, log_ratio, "k1"),
         "sum_kl_k3": kl_estimate(zeros, log_ratio, "k3"),
     }

@@ -1,7 +1,11 @@
-"""What a policy is updated by: a loss with a ratio for each token, or one with a ratio for each response."""
+"""What a policy is updated by: a loss with a ratio for each token, or one with a ratio for each response.
+
+Columns are over the tokens of some turns, by name: `old` and `advantages` are always there.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -16,17 +20,25 @@ from dagrl.algorithms import (
     SequenceLossFunction,
     action_ppo_loss,
     action_weights,
+    m2_selection,
+    m2po_loss,
     mean_per_turn,
     token_to_turn,
 )
-from dagrl.workflow.algorithm_section import AlgorithmSpec
+from dagrl.workflow.algorithm_section import BATCH_LOSSES, AlgorithmSpec
+
+Columns = Mapping[str, Tensor]
 
 
 class PolicyObjective(Protocol):
-    """Columns are over the tokens of some turns, `lens` are the lengths of these turns' responses."""
+    """`lens` are the lengths of the responses of the turns at hand."""
 
-    def of(self, logprobs: Tensor, old: Tensor, advantages: Tensor, lens: Tensor, clip: Clip) -> PolicyLoss:
-        """The loss of each token, not yet weighted."""
+    def over_batch(self, columns: Columns, current: Callable[[], Tensor]) -> tuple[Columns, Mapping[str, float]]:
+        """Further columns that need the whole optimizer batch, and sums to report; `current` gives log-probs now."""
+        ...
+
+    def of(self, logprobs: Tensor, columns: Columns, lens: Tensor, clip: Clip) -> PolicyLoss:
+        """The loss of each token of a micro-batch, not yet weighted."""
         ...
 
     def weights(self, lens: Tensor, token_weights: Tensor) -> Tensor:
@@ -44,8 +56,11 @@ class PerToken:
     def __init__(self, function: PolicyLossFunction) -> None:
         self._function = function
 
-    def of(self, logprobs: Tensor, old: Tensor, advantages: Tensor, lens: Tensor, clip: Clip) -> PolicyLoss:
-        return self._function(logprobs, old, advantages, clip)
+    def over_batch(self, columns: Columns, current: Callable[[], Tensor]) -> tuple[Columns, Mapping[str, float]]:
+        return {}, {}
+
+    def of(self, logprobs: Tensor, columns: Columns, lens: Tensor, clip: Clip) -> PolicyLoss:
+        return self._function(logprobs, columns["old"], columns["advantages"], clip)
 
     def weights(self, lens: Tensor, token_weights: Tensor) -> Tensor:
         return token_weights
@@ -60,8 +75,11 @@ class PerResponse:
     def __init__(self, function: SequenceLossFunction) -> None:
         self._function = function
 
-    def of(self, logprobs: Tensor, old: Tensor, advantages: Tensor, lens: Tensor, clip: Clip) -> PolicyLoss:
-        return self._function(logprobs, old, advantages, lens, clip)
+    def over_batch(self, columns: Columns, current: Callable[[], Tensor]) -> tuple[Columns, Mapping[str, float]]:
+        return {}, {}
+
+    def of(self, logprobs: Tensor, columns: Columns, lens: Tensor, clip: Clip) -> PolicyLoss:
+        return self._function(logprobs, columns["old"], columns["advantages"], lens, clip)
 
     def weights(self, lens: Tensor, token_weights: Tensor) -> Tensor:
         return action_weights(lens)
@@ -71,10 +89,33 @@ class PerResponse:
         return mean_per_turn(log_weight, lens)[token_to_turn(lens)]
 
 
+class SecondMoment:
+    """M2PO: a ratio for each token to the sampler's, of which the batch says which keep their gradient."""
+
+    def __init__(self, mode: str, threshold: float) -> None:
+        self._mode = mode
+        self._threshold = threshold
+
+    def over_batch(self, columns: Columns, current: Callable[[], Tensor]) -> tuple[Columns, Mapping[str, float]]:
+        selection = m2_selection(current() - columns["old"], columns["advantages"], self._mode, self._threshold)
+        return {"kept": selection.kept_T, "stand_in": selection.stand_in_T}, selection.metrics
+
+    def of(self, logprobs: Tensor, columns: Columns, lens: Tensor, clip: Clip) -> PolicyLoss:
+        return m2po_loss(logprobs, columns["old"], columns["advantages"], columns["kept"], columns["stand_in"])
+
+    def weights(self, lens: Tensor, token_weights: Tensor) -> Tensor:
+        return token_weights
+
+    def gap(self, log_weight: Tensor, lens: Tensor) -> Tensor:
+        return log_weight
+
+
 def objective_of(algorithm: AlgorithmSpec, own: PolicyLossFunction | None = None) -> PolicyObjective:
     """The objective that `policy_loss`, `action_level` and `action_logprob` ask for; `own` is the user's function."""
     if own is not None:
         return PerToken(own)
+    if algorithm.policy_loss in BATCH_LOSSES:
+        return SecondMoment(algorithm.m2_mode, algorithm.m2_threshold)
     if algorithm.policy_loss in SEQUENCE_LOSSES:
         return PerResponse(SEQUENCE_LOSSES[algorithm.policy_loss])
     if algorithm.action_level and algorithm.action_logprob != "none":

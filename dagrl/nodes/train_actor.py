@@ -86,34 +86,38 @@ class TrainActorNode:
         return sums, stats, False
 
     def _update(self, experience: Experience, turns: Tensor, importance: Tensor, sums: Sums) -> UpdateStats:
-        lens = experience.turns.response_len[turns]
+        lens, batch = experience.turns.response_len[turns], experience.select(turns)
         columns = {
             "old": experience.read(old_logprobs_column(self.node.actor), turns),
             "advantages": experience.read(Column.ADVANTAGES, turns) * importance[turns][token_to_turn(lens)],
             "weights": token_weights(self.node.algorithm.loss_agg_mode, lens, horizon=self._loss_horizon),
         }
         columns["policy_weights"] = self._policy_loss.weights(lens, columns["weights"])
-        corrected: dict[str, Tensor | float] = {}
+        chosen, told = self._policy_loss.over_batch(columns, lambda: self._policy.score(batch).logprobs)
+        columns |= chosen
+        reported: dict[str, Tensor | float] = {**told}
         if self.node.actor.rollout_correction != "none":
             correction, corrected = self._correction(experience, turns, lens)
             columns["policy_weights"] = columns["policy_weights"] * correction
+            reported |= corrected
         if self.node.actor.use_kl_loss:
             columns["ref"] = experience.read(Column.REF_LOGPROBS, turns)
 
         def loss(logprobs: Tensor, entropy: Tensor, micro: MicroBatch) -> Tensor:
             if micro.is_first:
                 sums.clear()
-                sums.add(corrected)
             own = {name: column[micro.tokens].to(logprobs.device) for name, column in columns.items()}
             return self._loss(logprobs, entropy, own, lens[micro.turns].to(logprobs.device), sums)
 
         has_entropy = self.node.actor.entropy_coeff != 0.0
-        return self._policy.update(experience.select(turns), loss, entropy_gradient=has_entropy)
+        stats = self._policy.update(batch, loss, entropy_gradient=has_entropy)
+        sums.add(reported)
+        return stats
 
     def _loss(self, logprobs: Tensor, entropy: Tensor, own: Mapping[str, Tensor], lens: Tensor, sums: Sums) -> Tensor:
         """This micro-batch's share of policy loss - entropy bonus + KL loss; `own` holds its tokens' columns."""
         spec = self.node.actor
-        policy = self._policy_loss.of(logprobs, own["old"], own["advantages"], lens, self._clip)
+        policy = self._policy_loss.of(logprobs, own, lens, self._clip)
         total = (own["policy_weights"] * policy.loss_T).sum()
         sums.add({"policy_loss": total.detach(), "sum_entropy": entropy.detach().sum(), "tokens": len(logprobs)})
         sums.add(policy.metrics)
@@ -177,6 +181,11 @@ class TrainActorNode:
         if self.node.actor.rollout_correction != "none":
             metrics["rollout_weight_mean"] = sums.ratio("sum_correction", "corrections")
             metrics["rollout_weight_bounded"] = sums.ratio("num_corrected", "corrections")
+        if sums["num_m2_tokens"]:
+            metrics["m2_before"] = sums.ratio("sum_m2_before", "num_m2_region")
+            metrics["m2_after"] = sums.ratio("sum_m2_after", "num_m2_kept")
+            metrics["m2_region"] = sums.ratio("num_m2_region", "num_m2_tokens")
+            metrics["m2_masked"] = sums.ratio("num_m2_masked", "num_m2_tokens")
         if self.node.actor.use_kl_loss:
             metrics["kl_loss"] = sums.ratio("sum_kl_loss", "tokens")
             metrics["kl_loss_coef"] = self._kl.coef

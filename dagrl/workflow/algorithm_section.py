@@ -19,7 +19,10 @@ ESTIMATORS_WITH_CRITIC = ("gae_marft", "gae")
 CHAINED_ESTIMATORS = ("gae_marft",)
 SEQUENCE_LOSSES = ("gspo",)
 """Names of `algorithms.SEQUENCE_LOSSES`: one ratio per response."""
-POLICY_LOSSES = ("ppo", "cispo", "cpgd", "sapo", *SEQUENCE_LOSSES)
+BATCH_LOSSES = ("m2po",)
+"""Losses that look at a whole optimizer batch first, and whose ratio is to the sampler's log-probs."""
+POLICY_LOSSES = ("ppo", "cispo", "cpgd", "sapo", *SEQUENCE_LOSSES, *BATCH_LOSSES)
+M2_MODES = ("paper", "authors", "astraflow")
 LOSS_AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 KL_KINDS = ("k1", "k2", "k3", "abs")
 
@@ -76,7 +79,11 @@ class AlgorithmSpec(Spec):
     kl_ctrl: KlCtrlSpec = KlCtrlSpec()
     """The coefficient of that KL."""
     policy_loss: str = "ppo"
-    """ppo · gspo (a ratio per response) · cispo · cpgd · sapo · `file.py:function`."""
+    """ppo · gspo (a ratio per response) · cispo · cpgd · sapo · m2po · `file.py:function`."""
+    m2_threshold: Positive = 0.04
+    """m2po: bound on the mean squared log-ratio to the sampler, over the tokens that a clip could act on."""
+    m2_mode: Literal["paper", "authors", "astraflow"] = "paper"
+    """m2po: paper leaves tokens out (algorithm 1); authors and astraflow clip as the two published programs do."""
     loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = (
         "token-mean"
     )

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dagrl.errors import Finding
-from dagrl.workflow.algorithm_section import RELATIVE_ESTIMATORS, SEQUENCE_LOSSES, STREAM_ESTIMATORS, AlgorithmSpec
+from dagrl.workflow.algorithm_section import (
+    BATCH_LOSSES,
+    RELATIVE_ESTIMATORS,
+    SEQUENCE_LOSSES,
+    STREAM_ESTIMATORS,
+    AlgorithmSpec,
+)
 from dagrl.workflow.facts import Facts
 from dagrl.workflow.kinds import Node, NodeKind
 from dagrl.workflow.tree import Path
 
 _ALGORITHM: Path = ("config", "algorithm")
+_CLIPS = {"clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c"}
 _WIDE_FOR_SEQUENCES = 0.05
 """A clip range from here on never clips the mean ratio of a response; GSPO's paper has 3e-4 and 4e-4."""
 _SHORT_HORIZON = 0.5
@@ -43,6 +50,17 @@ def sequences_have_one_advantage(facts: Facts) -> list[Finding]:
     message += f"{algorithm.adv_estimator} an advantage for each token: all but the last would be lost"
     hint = "set action_level: true, or an adv_estimator that compares responses, such as grpo"
     return [facts.outline.fault("E406", message, (*_ALGORITHM, "policy_loss"), hint=hint)]
+
+
+def moments_are_to_the_sampler(facts: Facts) -> list[Finding]:
+    """M2PO bounds the distance to the policy that sampled, whatever the trainer's kernels say of it."""
+    for node in facts.of_kind(NodeKind.TRAIN_ACTOR):
+        if node.algorithm.policy_loss in BATCH_LOSSES and node.actor.old_logprobs != "rollout":
+            message = f"policy_loss {node.algorithm.policy_loss} has its ratio to the sampler's log-probs, and "
+            message += "old_logprobs: recompute gives it the trainer's"
+            place = ("config", "actor", "old_logprobs")
+            return [facts.outline.fault("E406", message, place, hint="set actor.old_logprobs: rollout")]
+    return []
 
 
 def corrections_have_two_policies(facts: Facts) -> list[Finding]:
@@ -91,6 +109,20 @@ def grouping_has_effect(facts: Facts) -> list[Finding]:
     for key, estimators in uses.items():
         if key in said and not _estimating(facts, estimators):
             message = f"{key} does nothing: it belongs to {', '.join(estimators)}"
+            findings.append(facts.outline.fault("W403", message, (*_ALGORITHM, key), on_key=True))
+    return findings
+
+
+def loss_options_have_effect(facts: Facts) -> list[Finding]:
+    losses = {node.algorithm.policy_loss for node in facts.of_kind(NodeKind.TRAIN_ACTOR)}
+    findings = []
+    if losses and losses <= set(BATCH_LOSSES):
+        for key in sorted(facts.spec.config.actor.model_fields_set & _CLIPS):
+            message = f"{key} does nothing: m2po leaves tokens out by m2_threshold and clips nothing else"
+            findings.append(facts.outline.fault("W403", message, ("config", "actor", key), on_key=True))
+    if not losses & set(BATCH_LOSSES):
+        for key in sorted(facts.spec.config.algorithm.model_fields_set & {"m2_threshold", "m2_mode"}):
+            message = f"{key} does nothing: it belongs to policy_loss m2po"
             findings.append(facts.outline.fault("W403", message, (*_ALGORITHM, key), on_key=True))
     return findings
 

@@ -17,9 +17,7 @@ from dagrl.workflow.tree import Path
 
 PLANNED_ESTIMATORS = ("remax",)
 """Estimators of the contract that are not built yet."""
-PLANNED_LOSSES = ("m2po",)
-"""Policy losses of the contract that are not built yet."""
-_NAMED = (("adv_estimator", ADV_ESTIMATORS, PLANNED_ESTIMATORS), ("policy_loss", POLICY_LOSSES, PLANNED_LOSSES))
+_NAMED = (("adv_estimator", ADV_ESTIMATORS, PLANNED_ESTIMATORS), ("policy_loss", POLICY_LOSSES, ()))
 
 
 def known_names(outline: Outline) -> list[Finding]:

@@ -26,7 +26,8 @@ def test_the_workflow_checker_knows_the_same_names() -> None:
     assert set(spec.RELATIVE_ESTIMATORS) == set(algorithms.RELATIVE_ESTIMATORS)
     assert set(spec.ADV_ESTIMATORS) == {*algorithms.ESTIMATORS, *algorithms.RELATIVE_ESTIMATORS, "spiral"}
     assert set(spec.SEQUENCE_LOSSES) == set(algorithms.SEQUENCE_LOSSES)
-    assert set(spec.POLICY_LOSSES) == {*algorithms.POLICY_LOSSES, *algorithms.SEQUENCE_LOSSES}
+    assert set(spec.POLICY_LOSSES) == {*algorithms.POLICY_LOSSES, *algorithms.SEQUENCE_LOSSES, *spec.BATCH_LOSSES}
+    assert set(spec.M2_MODES) == set(algorithms.M2_MODES)
     assert set(spec.LOSS_AGG_MODES) == set(algorithms.LOSS_AGG_MODES)
     assert set(spec.KL_KINDS) == set(algorithms.KL_KINDS)
 

@@ -54,3 +54,14 @@ def test_a_team_becomes_better_without_a_critic(tmp_path, estimator, loss):
     rewards = ran.series("reward/mean")
     assert statistics.fmean(rewards[-4:]) > statistics.fmean(rewards[:4]) + 0.1
     assert ran.series("agent_scout/actor/rollout_weight_mean")[0] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_m2po_measures_its_distance_to_the_sampler_before_every_optimizer_step(tmp_path):
+    loss = ("algorithm.policy_loss=m2po", "actor.old_logprobs=rollout", "algorithm.m2_threshold=1e-4")
+    often = ("actor.ppo_epochs=4", "actor.optim.lr=0.05", "trainer.total_steps=1")
+    ran = train(tmp_path, "algorithm.adv_estimator=rloo", *loss, *often)
+    for agent in ("scout", "caller"):
+        told = {name: ran.series(f"agent_{agent}/actor/{name}")[0] for name in ("m2_before", "m2_after", "m2_masked")}
+        # On policy in the first epoch, far from it in the next ones.
+        assert told["m2_before"] > 1e-4 >= told["m2_after"]
+        assert 0.0 < told["m2_masked"] < 1.0

@@ -128,6 +128,34 @@ def test_an_update_equals_naive_padded_code_whatever_the_micro_batches(mode, mic
     assert metrics["optimizer_steps"] == 1
 
 
+@pytest.mark.parametrize("micro", [1, 2, 100])
+def test_m2po_chooses_over_the_whole_batch_whatever_the_micro_batches(micro):
+    experience = played()
+    experience.write(Column.ROLLOUT_LOGPROBS, torch.arange(len(experience.turns)), experience.columns["old_logprobs"])
+    policy = BigramPolicy(table(1), lr=LR, turns_per_micro_batch=micro)
+    algorithm = {"policy_loss": "m2po", "m2_threshold": 0.3}
+    metrics = actor_node(policy, algorithm=algorithm, actor={"old_logprobs": "rollout"}).run(experience, 0)
+    turns = experience.turns_of([0])
+    weights = table(1).double().requires_grad_()
+    sequences = experience.select(turns)
+    rows = []
+    for first, last, length in zip(sequences.offsets, sequences.offsets[1:], sequences.prompt_lens):
+        ids = sequences.input_ids[first:last]
+        rows.append(torch.log_softmax(weights[ids[length - 1 : -1]], -1).gather(1, ids[length:, None])[:, 0])
+    log_ratio = torch.cat(rows) - experience.read(Column.ROLLOUT_LOGPROBS, turns).double()
+    advantages = experience.read(Column.ADVANTAGES, turns).double()
+    region = ((log_ratio * advantages) > 0).nonzero().flatten().tolist()
+    before, kept = float(log_ratio[region].detach().square().mean()), torch.ones(len(log_ratio))
+    while region and log_ratio[region].square().mean() > 0.3:
+        kept[region.pop(int(log_ratio[region].abs().argmax()))] = 0.0
+    assert 0 < kept.sum() < len(kept)
+    (-advantages * kept * log_ratio.exp()).mean().backward()
+    assert torch.allclose(policy.table.detach().double(), (weights - LR * weights.grad).detach(), atol=1e-5)
+    assert metrics["m2_masked"] == pytest.approx(1 - float(kept.mean()))
+    assert metrics["m2_before"] == pytest.approx(before, rel=1e-5)
+    assert metrics["m2_after"] <= 0.3 and 0 < metrics["m2_region"] < 1
+
+
 def test_an_agent_learns_from_its_own_turns_only():
     experience = played(num_agents=3)
     before = BigramPolicy(table(1), lr=LR, turns_per_micro_batch=4)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dagrl.runtime.forecast import arithmetic
 from dagrl.runtime.forecast.rehearsal import Rehearsal, TurnSize
 from dagrl.runtime.forecast.sizes import ModelSize
+from dagrl.workflow.algorithm_section import BATCH_LOSSES
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import Node, NodeKind
 
@@ -135,4 +136,6 @@ def _flops(workflow: Workflow, node: Node, turns: Sequence[TurnSize], rates: Rat
     once = arithmetic.training(
         body, head, trains_weights=group.adapter is None, recomputes=group.model.gradient_checkpointing
     )
+    if node.algorithm.policy_loss in BATCH_LOSSES:
+        once += body + head  # log-probs of the whole batch before each optimizer step
     return once * node.actor.ppo_epochs
