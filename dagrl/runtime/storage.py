@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,8 @@ def replacing(path: Path) -> Iterator[Path]:
             os.replace(temp, path)
             fsync(path.parent)
     finally:
-        temp.unlink(missing_ok=True)
+        with suppress(OSError):  # a file system that turned read-only keeps it; what refused is told already
+            temp.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

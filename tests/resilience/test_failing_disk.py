@@ -108,8 +108,10 @@ KEPT = Retention(keep_last=2)
 
 
 @pytest.mark.parametrize(
-    ("code", "lasts"), [(errno.ENOSPC, False), (errno.EACCES, False), (errno.EIO, False), (errno.EIO, True)]
-)
+    ("code", "lasts"),
+    [(errno.ENOSPC, False), (errno.EDQUOT, False), (errno.EROFS, False), (errno.EACCES, False), (errno.EIO, False),
+     (errno.EIO, True), (errno.EROFS, True)],
+)  # fmt: skip
 def test_whichever_operation_fails_what_was_there_stays_and_the_next_save_is_whole(
     tmp_path: Path, disk: FaultyDisk, code: int, lasts: bool
 ) -> None:

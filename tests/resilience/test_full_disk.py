@@ -25,7 +25,7 @@ STEPS = 6
 QUICK = ("data.train_batch_size=4", "data.val_files=[]", "trainer.val_without=[]", "trainer.show_sample_freq=0",
          f"trainer.total_steps={STEPS}", "trainer.save_freq=2", "rollout.n=2")  # fmt: skip
 FILLING = '''
-import os, pathlib, resource
+import os, pathlib, resource, subprocess
 
 CALLS = []
 ONCE = pathlib.Path(__file__).with_name("was_full")
@@ -45,6 +45,10 @@ def fill(how):
                     ballast.write(bytes(4096))
             except OSError:
                 return
+    if how == "readonly":
+        for words in (["--bind"], ["-o", "remount,ro,bind"]):
+            subprocess.run(["mount", *words, OUT / "trajectories", OUT / "trajectories"], check=True)
+        return
     size = (OUT / "metrics.jsonl").stat().st_size
     room = size + 10 if how == "metrics" else (OUT / "trajectories" / "step_000003.parquet").stat().st_size - 1000
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
@@ -103,11 +107,14 @@ def test_a_file_that_may_not_grow_stops_the_run_which_then_goes_on(tmp_path, und
 
 SCRIPT = """
 set -u
-mount -t tmpfs -o size={size} tmpfs out || exit 99
+mount -t tmpfs -o size=64m tmpfs out || exit 99
 "$@" run --workflow calling.yaml --run-dir out {quick} 2> err; echo $? > code
-rm -f out/ballast; cp -r out stopped
+{mend}; cp -r out stopped
 "$@" run --resume out 2> err2; echo $? > code2
 cp -r out finished
+mount -o remount,ro out
+"$@" run --resume out trainer.total_steps={more} --allow-changes 2> err3; echo $? > code3
+cp -r out untouched
 """
 
 
@@ -117,10 +124,18 @@ def can_mount() -> bool:
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None or not can_mount(), reason="the kernel lets nobody mount a tmpfs")
-def test_a_file_system_without_room_stops_the_run_which_then_goes_on(tmp_path, undisturbed, cache) -> None:
-    project(tmp_path, "tmpfs")
+@pytest.mark.parametrize(
+    ("how", "said", "mend"),
+    [("tmpfs", "the disk is full", "rm -f out/ballast"),
+     ("readonly", "the file system is read-only", "umount out/trajectories")],
+)  # fmt: skip
+def test_a_file_system_that_takes_no_more_stops_the_run_which_then_goes_on(
+    tmp_path, undisturbed, cache, how: str, said: str, mend: str
+) -> None:
+    """Without room, or read-only from one moment to the next; at the end all of it is read-only."""
+    project(tmp_path, how)
     (tmp_path / "out").mkdir()
-    script = SCRIPT.format(size="64m", quick=" ".join(f"'{word}'" for word in QUICK))
+    script = SCRIPT.format(quick=" ".join(f"'{word}'" for word in QUICK), mend=mend, more=STEPS + 1)
     done = subprocess.run(
         ["unshare", "-Urm", "bash", "-c", script, "bash", *COMMAND],
         cwd=tmp_path, env=environment(cache), capture_output=True, text=True, timeout=600,
@@ -128,9 +143,13 @@ def test_a_file_system_without_room_stops_the_run_which_then_goes_on(tmp_path, u
     assert done.returncode == 0, done.stdout + done.stderr
     err = (tmp_path / "err").read_text()
     check_stopped(int((tmp_path / "code").read_text()), err, tmp_path / "stopped")
-    assert "the disk is full" in err
+    assert said in err
     assert int((tmp_path / "code2").read_text()) == 0, (tmp_path / "err2").read_text()
     assert result_of(tmp_path / "finished") == undisturbed
+    err = (tmp_path / "err3").read_text()
+    assert int((tmp_path / "code3").read_text()) == 5, err
+    assert "the file system is read-only" in err and err.count("error:") == 1 and "Traceback" not in err
+    assert result_of(tmp_path / "untouched") == undisturbed
 
 
 def test_twin_errors_that_are_not_told_apart_turn_the_check_red(
