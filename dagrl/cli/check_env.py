@@ -49,4 +49,5 @@ def check_env(
     print(
         f"    tried with {len(trial.actions)} agent{plural} for up to {rounds} rounds: what reset and step give has the"
     )
-    print("    right shape, one seed gives one course, two objects share nothing, arguments are left as they are")
+    print("    right shape, one seed gives one course, also in two processes, two objects share nothing, arguments are")
+    print("    left as they are")

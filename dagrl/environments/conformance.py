@@ -36,6 +36,16 @@ class Trial:
     def seats(self) -> Seats:
         return Seats(actors=tuple(range(len(self.actions))))
 
+    @property
+    def offers(self) -> dict[str, Any]:
+        """What `reset` may ask for."""
+        return {
+            "prompt": self.prompt,
+            "seed": 0,
+            "ground_truth": self.ground_truth,
+            "extra_info": dict(self.extra_info),
+        }
+
 
 def check_environment(env_class: Callable[..., Any], trial: Trial) -> list[str]:
     """What is wrong with the class, one sentence each; empty if nothing is.
@@ -105,13 +115,7 @@ class _Tried:
         method = getattr(self._env, "reset", None)
         raw = None
         if method is not None:
-            offers = {
-                "prompt": self._trial.prompt,
-                "seed": 0,
-                "ground_truth": self._trial.ground_truth,
-                "extra_info": dict(self._trial.extra_info),
-            }
-            raw = await self._call("reset", method, **reset_arguments(method, offers))
+            raw = await self._call("reset", method, **reset_arguments(method, self._trial.offers))
         self.answers.append(read_reset(raw, self._trial.seats))
 
     async def advance(self) -> None:

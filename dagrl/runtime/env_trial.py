@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,10 +14,13 @@ from typing import Any
 from dagrl.environments.conformance import Trial, check_environment
 from dagrl.environments.protocol import EnvAnswer, EnvRequest, Seats
 from dagrl.environments.runner import EnvRunner, RemoteEnv
+from dagrl.errors import UserCodeError
 from dagrl.nodes.transcript import prompt_text
 from dagrl.plain_text import safe
 from dagrl.types import Task
 from dagrl.workflow import plugins
+
+_SHORT_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +43,52 @@ def spoken_to(task: Task) -> str:
 
 
 def check_in_time(ref: str, base: Path, trial: Trial) -> list[str]:
-    """What `check_environment` finds; a class that never comes back is a problem too. In the main thread only."""
+    """What `check_environment` finds; a class that never comes back is a problem too. In the main thread only.
+
+    One without fault is played in two processes as well, as in two runs.
+    """
     try:
         with _alarm(trial.timeout_s):
-            return check_environment(plugins.load(ref, base), trial)
+            problems = check_environment(plugins.load(ref, base), trial)
     except TimeoutError as error:
         return [str(error)]
+    return problems or _differing_processes(ref, base, trial)
+
+
+def _differing_processes(ref: str, base: Path, trial: Trial) -> list[str]:
+    """A problem where what it answers depends on the second, the process or the order of a set."""
+    try:
+        first, began = _course(ref, base, trial), int(time.time())
+        while int(time.time()) == began:
+            time.sleep(_SHORT_S)
+        second = _course(ref, base, trial)
+    except UserCodeError as error:
+        return [f"in a process of its own: {error}"]
+    if first == second:
+        return []
+    return [
+        f"two processes with one seed and the same actions differ: {first} and {second}; what it says must not depend"
+        " on the clock, the process id, unseeded draws or the order of a set"
+    ]
+
+
+def _course(ref: str, base: Path, trial: Trial) -> list[EnvAnswer]:
+    """All answers of one object in a new process."""
+    runner = EnvRunner(num_workers=1, timeout_s=trial.timeout_s)
+    try:
+        return asyncio.run(_play_alone(runner, ref, base, trial))
+    finally:
+        runner.close()
+
+
+async def _play_alone(runner: EnvRunner, ref: str, base: Path, trial: Trial) -> list[EnvAnswer]:
+    env = await runner.open(ref, base.resolve(), trial.kwargs)
+    request = EnvRequest(actions=trial.actions, ground_truth=trial.ground_truth, seats=trial.seats)
+    answers = [await env.reset(trial.offers, trial.seats)]
+    while len(answers) <= trial.rounds and not (answers[-1].terminated or answers[-1].truncated):
+        answers.append(await env.step(request))
+    await env.close()
+    return answers
 
 
 @contextmanager
