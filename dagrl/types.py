@@ -197,6 +197,11 @@ class FailedTrajectory:
     without: tuple[str, ...] = ()
     """Rollout nodes whose text was left out."""
 
+    @property
+    def shown_step(self) -> int:
+        """As users see it: training steps are numbered from 1, an evaluation has the number of steps before it."""
+        return self.step + (self.sampling == "train")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryGroup:

@@ -26,6 +26,7 @@ FLOORS = {
     "limits": 1,
     "seeds": 0,
     "plain_text": 0,
+    "plain_json": 0,
     "trace_events": 0,
     "workflow": 1,
     "experience": 2,

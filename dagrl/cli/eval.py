@@ -100,11 +100,13 @@ def _show(verdicts: list[Verdict], data: list[str], as_json: bool) -> None:
     if as_json:
         from dataclasses import asdict
 
+        from dagrl.plain_json import finite
+
         told = {"teams": [json_of(verdict, data) for verdict in verdicts]}
-        print(json.dumps({**told, "differences": [asdict(one) for one in differences]}, indent=2))
+        print(json.dumps({**told, "differences": [finite(asdict(one)) for one in differences]}, indent=2))
         return
     for verdict, file in zip(verdicts, files, strict=True):
         print("\n".join(verdict_lines(verdict)))
         print(f"\nkept in {file}\n")
     if differences:
-        print("\n".join(difference_lines(verdicts[0].team.name, verdicts[1].team.name, differences)))
+        print("\n".join(difference_lines(verdicts[0], verdicts[1], differences)))

@@ -22,7 +22,7 @@ _GUIDES: Mapping[str, Guide] = {
     # Held out
     "val/accuracy": Guide(
         title="Held-out accuracy",
-        meaning="Share of held-out problems that the team solves, mean over the samples of each.",
+        meaning="Share of held-out problems that the team solves, mean over the samples of each that have a verdict.",
         section=HEADLINE,
         healthy="Rises. Flat while the training reward rises: learnt by heart, or the reward is fooled.",
     ),
@@ -35,10 +35,24 @@ _GUIDES: Mapping[str, Guide] = {
     "val/reward": Guide(title="Held-out reward", meaning="Mean reward of a held-out trajectory.", section=HEADLINE),
     "val/failed": Guide(
         title="Held-out failures",
-        meaning="Share of held-out trajectories that user code broke.",
+        meaning="Held-out trajectories that user code broke; the accuracy leaves them out, failures/ keeps them.",
         section=TRAJECTORIES,
         healthy="0",
         high=0.0,
+    ),
+    "val/unknown": Guide(
+        title="Held-out, unjudged",
+        meaning="Held-out trajectories without a reward (the judge failed or ran out of time); the accuracy leaves "
+        "them out.",
+        section=TRAJECTORIES,
+        healthy="0; look at the judge's time limit.",
+        high=0.0,
+    ),
+    "val/problems": Guide(
+        title="Held-out problems",
+        meaning="Held-out problems with a verdict on at least one sample: those that the accuracy is over.",
+        section=OTHER,
+        healthy="All of them.",
     ),
     "val/*/reward": Guide(
         title="Held-out reward of a data source", meaning="Mean reward on one data source.", section=HEADLINE
@@ -52,7 +66,8 @@ _GUIDES: Mapping[str, Guide] = {
     ),
     "reward/unknown": Guide(
         title="Unjudged",
-        meaning="Share of trajectories without a verdict (the judge failed or ran out of time).",
+        meaning="Trajectories of this step without a reward (the judge failed or ran out of time); nobody learns from "
+        "them.",
         section=TRAJECTORIES,
         healthy="0; look at the judge's time limit.",
         high=0.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,18 +46,21 @@ class Chosen:
     conversations: tuple[Conversation, ...]
     num_all: int
     """Trajectories in the file."""
+    num_unknown: int
+    """Those among them that nobody could find a reward for."""
     mean_reward: float | None
-    """Of all of them; None where there are none."""
+    """Of the others; None where there are none."""
 
 
 def choose(path: Path, choice: Choice) -> Chosen:
     """Raises DagrlError where no trajectory has the agent or the task, StorageError where the file is not readable."""
     headlines = read_headlines(path)
-    rewards = [one.reward for one in headlines]
+    rewards = [one.reward for one in headlines if not math.isnan(one.reward)]
     candidates = _matching(headlines, choice)
     return Chosen(
         conversations=tuple(_ranked(path, candidates, choice)),
         num_all=len(headlines),
+        num_unknown=len(headlines) - len(rewards),
         mean_reward=sum(rewards) / len(rewards) if rewards else None,
     )
 
@@ -74,7 +78,7 @@ def conversation_lines(
         for turn in own:
             if with_prompts:
                 lines += _message(f"{turn.agent} reads", turn.prompt, max_chars)
-            lines += _spoken(turn, max_chars)
+            lines += _spoken(turn, conversation, max_chars)
         lines += _observations(own, max_chars)
     return lines
 
@@ -82,6 +86,7 @@ def conversation_lines(
 def summary_line(name: str, where: str, chosen: Chosen, choice: Choice) -> Line:
     shown = len(chosen.conversations)
     mean = "" if chosen.mean_reward is None else f", mean reward {chosen.mean_reward:.3f}"
+    mean += f", {chosen.num_unknown} without a reward" if chosen.num_unknown else ""
     how = f" with the {'lowest' if choice.best is None else 'highest'} reward" if choice.worst or choice.best else ""
     more = "" if how or choice.task or shown == chosen.num_all else " (others: --worst K, --best K, --task ID)"
     return f"{name}, {where}: {chosen.num_all} trajectories{mean}; {shown} shown{how}{more}", HEAD
@@ -102,17 +107,21 @@ def _matching(headlines: Sequence[Headline], choice: Choice) -> list[Headline]:
 
 
 def _ranked(path: Path, candidates: Sequence[Headline], choice: Choice) -> list[Conversation]:
-    """Only what may be shown is read: at the edge all candidates with the same reward, to see who goes first."""
+    """Only what may be shown is read: at the edge all candidates with the same reward, to see who goes first. Those
+    without a reward come after all others."""
     count = choice.worst or choice.best
     if count is None:
         kept = candidates if choice.task is not None else candidates[:NUM_SHOWN]
         return read_conversations(path, only={one.index for one in kept}, columns=("advantages",))
     sign = 1 if choice.worst is not None else -1
-    by_reward = sorted(candidates, key=lambda one: sign * one.reward)
-    edge = by_reward[:count][-1].reward if by_reward else 0.0
-    only = {one.index for one in by_reward if sign * one.reward <= sign * edge}
+
+    def place(one: Headline | Conversation) -> float:
+        return math.inf if math.isnan(one.reward) else sign * one.reward
+
+    places = sorted(place(one) for one in candidates)[:count]
+    only = {one.index for one in candidates if place(one) <= places[-1]}
     read = read_conversations(path, only=only, columns=("advantages",))
-    return sorted(read, key=lambda one: (sign * one.reward, sign * _advantage(one, choice.agent), one.index))[:count]
+    return sorted(read, key=lambda one: (place(one), sign * _advantage(one, choice.agent), one.index))[:count]
 
 
 def _advantage(conversation: Conversation, agent: str | None) -> float:
@@ -127,16 +136,21 @@ def _title(conversation: Conversation) -> Line:
     rounds = f"{conversation.num_rounds} round{'s' * (conversation.num_rounds != 1)}"
     truth = "" if conversation.ground_truth is None else f", ground truth {_one_line(conversation.ground_truth)}"
     text = (
-        f"=== task {conversation.task_id}, sample {conversation.sample}: reward {conversation.reward:g}, "
+        f"=== task {conversation.task_id}, sample {conversation.sample}: reward {_reward(conversation.reward)}, "
         f"{ended} after {rounds}{truth}"
     )
     return text, HEAD
 
 
-def _spoken(turn: SpokenTurn, max_chars: int | None) -> list[Line]:
+def _reward(value: float) -> str:
+    return "unknown" if math.isnan(value) else f"{value:g}"
+
+
+def _spoken(turn: SpokenTurn, conversation: Conversation, max_chars: int | None) -> list[Line]:
     branch = f" #{turn.branch + 1}" if turn.branch else ""
     advantage = turn.mean("advantages")
-    facts = [f"reward {turn.reward:g}", *(f"{name} {value:g}" for name, value in _numbers(turn.reward_parts))]
+    reward = _reward(conversation.reward if math.isnan(conversation.reward) else turn.reward)
+    facts = [f"reward {reward}", *(f"{name} {value:g}" for name, value in _numbers(turn.reward_parts))]
     facts.append("no advantage" if advantage is None else f"advantage {advantage:+.3f}")
     if turn.finish_reason == "length":
         facts.append("cut: out of tokens")

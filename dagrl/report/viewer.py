@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -13,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from dagrl.errors import DagrlError
+from dagrl.plain_json import finite
 from dagrl.report.answers import Answers
 from dagrl.report.questions import Unknown
 
@@ -117,17 +117,7 @@ def to_json(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(member) for key, member in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(member) for member in value]
-    return value
+        return json.dumps(finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _is_loopback(host: str) -> bool:

@@ -33,8 +33,8 @@ class Encore:
 
     task_id: str
     sample: int
-    step: int
-    """From 0: updates that the weights had seen."""
+    place: str
+    """The step or evaluation that it failed in."""
     kind: str
     """The fault that it failed by."""
     fault: TrajectoryFault | None
@@ -74,7 +74,7 @@ def replay_capsule(file: Path, *, is_debugged: bool, console: Console) -> Encore
     return Encore(
         task_id=failed.task.task_id,
         sample=failed.sample,
-        step=failed.step,
+        place=_place(failed),
         kind=failed.kind,
         fault=fault,
         ended="" if trajectory is None else str(trajectory.stop_reason),
@@ -84,6 +84,12 @@ def replay_capsule(file: Path, *, is_debugged: bool, console: Console) -> Encore
         num_generated=generator.num_generated,
         notes=tuple(_notes(run, workflow, generator, has_weights=weights_step == failed.step)),
     )
+
+
+def _place(failed: FailedTrajectory) -> str:
+    if failed.sampling == "train":
+        return f"step {failed.shown_step}"
+    return f"the evaluation after step {failed.shown_step}" + "".join(f", without {node}" for node in failed.without)
 
 
 def _play(game: Any, is_debugged: bool) -> tuple[Trajectory | None, TrajectoryFault | None]:
@@ -148,7 +154,8 @@ def _failed(content: Mapping[str, Any], file: Path) -> FailedTrajectory:
     told = {key: value for key, value in content.items() if key != "run_seed"}
     try:
         turns = tuple(_turn(turn) for turn in told["turns"])
-        whole = {**told, "task": Task(**told["task"]), "turns": turns, "without": tuple(told["without"])}
+        step = told["step"] - (told["sampling"] == "train")  # `FailedTrajectory.shown_step`, taken back
+        whole = {**told, "task": Task(**told["task"]), "turns": turns, "without": tuple(told["without"]), "step": step}
         return FailedTrajectory(**whole)
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(f"is not a failed trajectory of this version: {error!r}", where=str(file)) from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,14 +24,19 @@ class Evaluation:
     step: int
     without: str | None
     """The rollout node whose text was left out; None for the whole team."""
-    solved: tuple[float, ...]
-    """Share of solved samples of each problem, in the order of the held-out set; 0 where all samples failed."""
-    solved_first_round: tuple[float, ...]
+    solved: tuple[float | None, ...]
+    """Of each problem, in the order of the held-out set, the share of solved samples among those with a verdict; None
+    where no sample has one: neither a fault nor a judge that timed out is a wrong answer."""
+    solved_first_round: tuple[float | None, ...]
     """The same, counting only what was solved in the first round."""
     mean_reward: float
-    num_failed: int
+    """Of the samples with a verdict; NaN where there is none."""
+    failed: Mapping[str, int]
+    """Samples that user code broke, by the kind of the fault."""
+    unknown: Mapping[str, int]
+    """Samples that were played and whose reward nobody could find, by the reason."""
     trajectories: tuple[Trajectory, ...]
-    """Empty where the evaluation comes from a checkpoint."""
+    """All that did not fail; empty where the evaluation comes from a checkpoint."""
 
     def state_dict(self) -> dict[str, Any]:
         """All but the trajectories, which are in the trajectory log."""
@@ -39,7 +46,8 @@ class Evaluation:
             "solved": self.solved,
             "solved_first_round": self.solved_first_round,
             "mean_reward": self.mean_reward,
-            "num_failed": self.num_failed,
+            "failed": dict(self.failed),
+            "unknown": dict(self.unknown),
         }
 
     @classmethod
@@ -48,22 +56,38 @@ class Evaluation:
 
     @property
     def accuracy(self) -> Interval:
-        """Share of solved problems with its 95 % confidence interval."""
-        return mean_interval(self.solved)
+        """Share of solved problems with its 95 % confidence interval, over the problems with a verdict; its mean is NaN
+        where there are none."""
+        return mean_interval(known(self.solved))
 
     @property
     def accuracy_first_round(self) -> Interval:
-        return mean_interval(self.solved_first_round)
+        return mean_interval(known(self.solved_first_round))
+
+    @property
+    def num_problems(self) -> int:
+        """Problems with a verdict: those that the accuracy is over."""
+        return len(known(self.solved))
+
+    @property
+    def num_failed(self) -> int:
+        return sum(self.failed.values())
+
+    @property
+    def num_unknown(self) -> int:
+        return sum(self.unknown.values())
 
     def metrics(self) -> Metrics:
         by_source: dict[str, list[float]] = {}
-        for trajectory in self.trajectories:
+        for trajectory in _scored(self.trajectories):
             by_source.setdefault(trajectory.task.data_source, []).append(trajectory.reward)
         metrics = {
             "val/accuracy": self.accuracy.mean,
             "val/accuracy_first_round": self.accuracy_first_round.mean,
             "val/reward": self.mean_reward,
+            "val/problems": float(self.num_problems),
             "val/failed": float(self.num_failed),
+            "val/unknown": float(self.num_unknown),
         }
         return metrics | {f"val/{name}/reward": sum(own) / len(own) for name, own in sorted(by_source.items())}
 
@@ -80,7 +104,7 @@ async def evaluate(
 ) -> Evaluation:
     """Plays every task `num_samples` times. `scorer` is the workflow's REWARD node; None takes the environment's."""
     trajectories: list[Trajectory] = []
-    num_failed = 0
+    failed: Counter[str] = Counter()
     size = len(tasks) if batch_size is None else batch_size
     for start in range(0, len(tasks), max(size, 1)):
         result = await player.play(
@@ -91,28 +115,54 @@ async def evaluate(
             without=frozenset() if without is None else frozenset({without}),
         )
         trajectories += result.trajectories
-        num_failed += len(result.failed)
+        failed.update(one.kind for one in result.failed)
     if scorer is not None:
         scorer.score(trajectories)
-    num_failed += sum(one.unscored is not None for one in trajectories)
-    trajectories = [one for one in trajectories if one.unscored is None]
+    return summed_up(tasks, trajectories, failed, step=step, without=without)
+
+
+def summed_up(
+    tasks: Sequence[Task],
+    trajectories: Sequence[Trajectory],
+    failed: Mapping[str, int],
+    *,
+    step: int,
+    without: str | None,
+) -> Evaluation:
+    """The evaluation that `trajectories`, scored, are; `failed` are those of `tasks` that are missing."""
     return Evaluation(
         step=step,
         without=without,
-        solved=solved_shares(tasks, trajectories, num_samples, max_rounds=None),
-        solved_first_round=solved_shares(tasks, trajectories, num_samples, max_rounds=1),
-        mean_reward=sum(one.reward for one in trajectories) / max(len(trajectories), 1),
-        num_failed=num_failed,
+        solved=solved_shares(tasks, trajectories),
+        solved_first_round=solved_shares(tasks, trajectories, max_rounds=1),
+        mean_reward=mean_reward(trajectories),
+        failed=dict(sorted(failed.items())),
+        unknown=dict(sorted(Counter(one.unscored for one in trajectories if one.unscored is not None).items())),
         trajectories=tuple(trajectories),
     )
 
 
 def solved_shares(
-    tasks: Sequence[Task], trajectories: Sequence[Trajectory], num_samples: int, *, max_rounds: int | None
-) -> tuple[float, ...]:
-    """Of each task the share of its samples that were solved, within `max_rounds` where that is given."""
-    solved = dict.fromkeys((task.task_id for task in tasks), 0.0)
-    for one in trajectories:
+    tasks: Sequence[Task], trajectories: Sequence[Trajectory], *, max_rounds: int | None = None
+) -> tuple[float | None, ...]:
+    """Of each task the share of its samples that were solved, within `max_rounds` where that is given, among those with
+    a verdict; None where none has one."""
+    marks: dict[str, list[bool]] = {task.task_id: [] for task in tasks}
+    for one in _scored(trajectories):
         is_early = max_rounds is None or one.num_rounds <= max_rounds
-        solved[one.task.task_id] += float(is_early and one.reward >= SOLVED) / num_samples
-    return tuple(solved.values())
+        marks[one.task.task_id].append(is_early and one.reward >= SOLVED)
+    return tuple(sum(own) / len(own) if own else None for own in marks.values())
+
+
+def mean_reward(trajectories: Sequence[Trajectory]) -> float:
+    """Of those with a verdict; NaN where there is none."""
+    rewards = [one.reward for one in _scored(trajectories)]
+    return sum(rewards) / len(rewards) if rewards else math.nan
+
+
+def known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _scored(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+    return [one for one in trajectories if one.unscored is None]

@@ -115,7 +115,8 @@ class Executor:
         try:
             return self._nodes[node.node_id].run(experience, step)
         except DagrlError as error:
-            error.where = f"step {step}, node '{node.node_id}'" + ("" if error.where is None else f", {error.where}")
+            place = f"step {step + 1}, node '{node.node_id}'"
+            error.where = place if error.where is None else f"{place}, {error.where}"
             raise
 
     def _token_warnings(self, node: Node, experience: Experience, step: int) -> list[str]:
@@ -135,7 +136,7 @@ class Executor:
     def _note(self, found: NonFinite, node: Node | None, experience: Experience, step: int) -> NumericFault:
         names = [group.name for group in self._workflow.groups]
         node_id = None if node is None else node.node_id
-        fault = numeric_fault(found, experience, names, step=step, node_id=node_id)
+        fault = numeric_fault(found, experience, names, step=step + 1, node_id=node_id)
         file = None if self._failures_dir is None else write_fault(self._failures_dir, fault, found, experience)
         in_a_row = self._nonfinite_in_a_row[_PLAY if node is None else node.node_id]
         if in_a_row >= self._max_nonfinite:

@@ -18,9 +18,13 @@ _MAX_NAME_CHARS = 150
 
 
 def write_failure(folder: Path, failed: FailedTrajectory, run_seed: int) -> Path:
-    """Writes `step<step>_<task>_<sample>.json` and gives its path. What JSON cannot hold is written as its repr."""
-    path = folder / f"step{failed.step}_{_file_name(failed.task.task_id)}_{failed.sample}.json"
-    content = {"run_seed": run_seed, **asdict(failed)}
+    """Writes `step<step>_<task>_<sample>.json`, of an evaluation `eval<step>…`, and gives its path.
+
+    The step is numbered as it is shown. What JSON cannot hold is written as its repr."""
+    kind = "step" if failed.sampling == "train" else "eval"
+    without = "".join(f"_without_{node_id}" for node_id in failed.without)
+    path = folder / f"{kind}{failed.shown_step}{without}_{_file_name(failed.task.task_id)}_{failed.sample}.json"
+    content = {"run_seed": run_seed, **asdict(failed), "step": failed.shown_step}
     for turn in content["turns"]:
         del turn["sampled"]  # the same ids once more
     try:

@@ -15,6 +15,7 @@ from dagrl.data import read_tasks
 from dagrl.errors import DagrlError
 from dagrl.experience import collate
 from dagrl.nodes.reward import RewardNode
+from dagrl.plain_json import finite
 from dagrl.runtime.chosen_checkpoint import Chosen
 from dagrl.runtime.code_files import code_files
 from dagrl.runtime.console import Console
@@ -165,11 +166,11 @@ def keep(verdict: Verdict, data: Sequence[str]) -> Path:
 
 
 def as_json(verdict: Verdict, data: Sequence[str]) -> dict[str, Any]:
-    """All numbers, by problem too."""
+    """All numbers, by problem too; null where there is none."""
     judgement = asdict(verdict.judgement)
     for problem, told in zip(judgement["problems"], verdict.judgement.problems, strict=True):
         problem["votes"] = [None if vote is None else str(vote) for vote in told.votes]
-    return {
+    content = {
         "team": verdict.team.name,
         "run": str(verdict.team.run),
         "step": verdict.team.checkpoint.step,
@@ -178,8 +179,11 @@ def as_json(verdict: Verdict, data: Sequence[str]) -> dict[str, Any]:
         "temperatures": verdict.temperatures,
         "was_greedy": verdict.is_warmed,
         "servers": verdict.servers,
+        "failed": dict(verdict.evaluation.failed),
+        "unknown": dict(verdict.evaluation.unknown),
         **judgement,
     }
+    return {name: finite(value) for name, value in content.items()}
 
 
 def playing_pool(workflow: Workflow, checkpoint: Path | None, console: Console) -> ModelPool:

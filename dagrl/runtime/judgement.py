@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from dagrl.rewards.math import same_answer_key
-from dagrl.runtime.evaluate import SOLVED
-from dagrl.runtime.statistics import Interval, mean_interval, paired_difference
+from dagrl.runtime.evaluate import SOLVED, known, mean_reward, solved_shares
+from dagrl.runtime.statistics import Interval, known_pairs, mean_interval, paired_difference
 from dagrl.types import FinishReason, Task, Trajectory, Turn
 
 ALL = "all"
@@ -25,24 +25,33 @@ class Problem:
 
     task_id: str
     data_source: str
-    solved: tuple[bool, ...]
-    """By sample; a sample that failed is not solved."""
+    solved: tuple[bool | None, ...]
+    """By sample; None where there is no verdict: the sample failed, or nobody could find its reward."""
     votes: tuple[Vote | None, ...]
-    """The team's final answer by sample; None where it gave none."""
+    """The team's final answer by sample; None where it gave none, and where there is no verdict."""
 
     @property
-    def share_solved(self) -> float:
-        """avg@k of this problem, which is its pass@1 too."""
-        return sum(self.solved) / len(self.solved)
+    def verdicts(self) -> list[bool]:
+        """Of the samples that have one."""
+        return [one for one in self.solved if one is not None]
 
-    def pass_at(self, k: int) -> float:
-        return pass_at_k(len(self.solved), sum(self.solved), k)
+    @property
+    def share_solved(self) -> float | None:
+        """avg@k of this problem, which is its pass@1 too, over the samples with a verdict; None without any."""
+        return sum(self.verdicts) / len(self.verdicts) if self.verdicts else None
 
-    def majority(self) -> float:
-        """maj@k: the share of solved samples among those that gave the answer given most; 0 without any answer."""
+    def pass_at(self, k: int) -> float | None:
+        """None where fewer than `k` samples have a verdict."""
+        return pass_at_k(len(self.verdicts), sum(self.verdicts), k) if len(self.verdicts) >= k else None
+
+    def majority(self) -> float | None:
+        """maj@k: the share of solved samples among those that gave the answer given most; 0 where no sample with a
+        verdict has an answer, None without any verdict."""
         winner = majority(self.votes)
-        own = [solved for solved, vote in zip(self.solved, self.votes, strict=True) if vote == winner]
-        return 0.0 if winner is None else sum(own) / len(own)
+        if winner is None:
+            return 0.0 if self.verdicts else None
+        own = [solved is True for solved, vote in zip(self.solved, self.votes, strict=True) if vote == winner]
+        return sum(own) / len(own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +60,16 @@ class Scores:
 
     source: str
     num_problems: int
+    num_judged: int
+    """Problems of which a sample has a verdict: those that avg@k and maj@k are over."""
     average: Interval
     """avg@k."""
+    average_at_worst: float
+    """avg@k if every sample without a verdict were not solved."""
     passes: dict[int, Interval]
     """pass@k' for k' = 2, 4, 8, … and k itself; empty for k = 1, where it is avg@k."""
+    num_passes: dict[int, int]
+    """Problems that each pass@k' is over: those with k' verdicts or more."""
     majority: Interval
 
 
@@ -74,9 +89,9 @@ class Round:
     """One round of the conversations."""
 
     share_reached: float
-    """Of all samples."""
+    """Of the samples that did not fail."""
     solved: Interval
-    """Share of samples that were solved in this round or an earlier one."""
+    """Share of samples with a verdict that were solved in this round or an earlier one."""
     spoken: Spoken
 
 
@@ -87,7 +102,11 @@ class Judgement:
     problems: tuple[Problem, ...]
     num_samples: int
     num_failed: int
+    """Samples that user code broke."""
+    num_unknown: int
+    """Samples that were played and whose reward nobody could find."""
     mean_reward: float
+    """Of the samples with a verdict; NaN without any."""
     scores: tuple[Scores, ...]
     """Over all problems first, then by data source, where there are several."""
     agents: dict[str, Spoken]
@@ -103,6 +122,8 @@ class Difference:
     mean: float
     low: float
     high: float
+    num_problems: int
+    """Problems for which both teams have the measure."""
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -135,7 +156,8 @@ def judge_samples(
     num_samples: int,
     agent_names: Sequence[str],
 ) -> Judgement:
-    """`trajectories` are the samples of `tasks` that did not fail, scored; `agent_names` stand by agent group."""
+    """`trajectories` are the samples of `tasks` that did not fail, scored as far as they could be; `agent_names` stand
+    by agent group."""
     by_task: dict[str, dict[int, Trajectory]] = {task.task_id: {} for task in tasks}
     for one in trajectories:
         by_task[one.task.task_id][one.sample] = one
@@ -145,19 +167,20 @@ def judge_samples(
         problems=problems,
         num_samples=num_samples,
         num_failed=len(tasks) * num_samples - len(trajectories),
-        mean_reward=sum(one.reward for one in trajectories) / max(len(trajectories), 1),
+        num_unknown=sum(one.unscored is not None for one in trajectories),
+        mean_reward=mean_reward(trajectories),
         scores=tuple(_by_source(problems, num_samples)),
         agents={
             name: _spoken([turn for turn in turns if turn.agent_group == group], len(trajectories))
             for group, name in enumerate(agent_names)
         },
-        rounds=tuple(_rounds(trajectories, tasks, num_samples)),
+        rounds=tuple(_rounds(trajectories, tasks)),
     )
 
 
-def measures(k: int) -> dict[str, Callable[[Problem], float]]:
+def measures(k: int) -> dict[str, Callable[[Problem], float | None]]:
     """What each problem is measured by, by name."""
-    found: dict[str, Callable[[Problem], float]] = {f"avg@{k}": lambda problem: problem.share_solved}
+    found: dict[str, Callable[[Problem], float | None]] = {f"avg@{k}": lambda problem: problem.share_solved}
     if k > 1:
         found[f"pass@{k}"] = lambda problem: problem.pass_at(k)
         found[f"maj@{k}"] = Problem.majority
@@ -165,18 +188,20 @@ def measures(k: int) -> dict[str, Callable[[Problem], float]]:
 
 
 def compare(first: Judgement, second: Judgement) -> tuple[Difference, ...]:
-    """Paired by problem, which both played; each problem's luck of being easy or hard falls out."""
+    """Paired by problem, which both played; each problem's luck of being easy or hard falls out. A problem that one of
+    them has no verdict on is in no pair."""
     differences = []
     for name, measure in measures(first.num_samples).items():
-        scores = [[measure(problem) for problem in one.problems] for one in (first, second)]
-        mean, low, high = paired_difference(*scores)
-        differences.append(Difference(measure=name, mean=mean, low=low, high=high))
+        own, other = known_pairs(*([measure(problem) for problem in one.problems] for one in (first, second)))
+        mean, low, high = paired_difference(own, other)
+        differences.append(Difference(measure=name, mean=mean, low=low, high=high, num_problems=len(own)))
     return tuple(differences)
 
 
 def _problem(task: Task, samples: dict[int, Trajectory], num_samples: int) -> Problem:
-    solved = tuple(number in samples and samples[number].reward >= SOLVED for number in range(num_samples))
-    texts = [_final_text(samples[number]) if number in samples else None for number in range(num_samples)]
+    judged = {number: one for number, one in samples.items() if one.unscored is None}
+    solved = tuple(judged[number].reward >= SOLVED if number in judged else None for number in range(num_samples))
+    texts = [_final_text(judged[number]) if number in judged else None for number in range(num_samples)]
     return Problem(task_id=task.task_id, data_source=task.data_source, solved=solved, votes=votes_of(texts))
 
 
@@ -205,28 +230,30 @@ def _by_source(problems: Sequence[Problem], k: int) -> list[Scores]:
 
 def _scores(source: str, problems: Sequence[Problem], k: int) -> Scores:
     sizes = [] if k == 1 else sorted({*(2**power for power in range(1, k.bit_length()) if 2**power <= k), k})
+    passes = {size: known(problem.pass_at(size) for problem in problems) for size in sizes}
+    shares = known(problem.share_solved for problem in problems)
     return Scores(
         source=source,
         num_problems=len(problems),
-        average=mean_interval([problem.share_solved for problem in problems]),
-        passes={size: mean_interval([problem.pass_at(size) for problem in problems]) for size in sizes},
-        majority=mean_interval([problem.majority() for problem in problems]),
+        num_judged=len(shares),
+        average=mean_interval(shares),
+        average_at_worst=sum(sum(problem.verdicts) for problem in problems) / max(len(problems) * k, 1),
+        passes={size: mean_interval(values) for size, values in passes.items()},
+        num_passes={size: len(values) for size, values in passes.items()},
+        majority=mean_interval(known(problem.majority() for problem in problems)),
     )
 
 
-def _rounds(trajectories: Sequence[Trajectory], tasks: Sequence[Task], num_samples: int) -> list[Round]:
-    num_asked = len(tasks) * num_samples
+def _rounds(trajectories: Sequence[Trajectory], tasks: Sequence[Task]) -> list[Round]:
     rounds = []
     for number in range(max((one.num_rounds for one in trajectories), default=0)):
-        shares = dict.fromkeys((task.task_id for task in tasks), 0.0)
-        for one in trajectories:
-            shares[one.task.task_id] += float(one.num_rounds <= number + 1 and one.reward >= SOLVED) / num_samples
+        shares = known(solved_shares(tasks, trajectories, max_rounds=number + 1))
         reached = [one for one in trajectories if one.num_rounds > number]
         turns = [turn for one in reached for turn in one.of_round(number)]
         rounds.append(
             Round(
-                share_reached=len(reached) / num_asked,
-                solved=mean_interval(list(shares.values())),
+                share_reached=len(reached) / len(trajectories),
+                solved=mean_interval(shares),
                 spoken=_spoken(turns, len(reached)),
             )
         )

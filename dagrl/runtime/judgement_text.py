@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dagrl.plain_text import safe
 from dagrl.runtime.judge import Verdict
@@ -22,8 +22,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.is_warmed:
         lines.append("  held-out sampling is greedy in this run (rollout.val_kwargs.temperature 0), which would make")
         lines.append("  all samples of a problem the same: sampled at temperature 1 instead")
-    if judgement.num_failed:
-        lines.append(f"  {judgement.num_failed} samples failed by user code and count as not solved")
+    lines += _without_verdict(verdict)
     lines += ["", *_table([_head(k, judgement.scores[0]), *(_row(k, scores) for scores in judgement.scores)])]
     agents: list[tuple[str, ...]] = [
         ("agent", *_SPOKEN_HEAD),
@@ -36,13 +35,46 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     return [safe(line) for line in [*lines, "", *_table(rounds)]]
 
 
-def difference_lines(first: str, second: str, differences: Sequence[Difference]) -> list[str]:
+def difference_lines(first: Verdict, second: Verdict, differences: Sequence[Difference]) -> list[str]:
     """The paired comparison of two teams."""
-    rows = [("measure", "difference", "")]
+    rows = [("measure", "problems", "difference", "")]
     for one in differences:
+        size = _of(one.num_problems, len(first.judgement.problems))
+        told = f"{one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}]" if one.num_problems else "unknown"
         verdict = "" if one.low <= 0 <= one.high else "better" if one.mean > 0 else "worse"
-        rows.append((one.measure, f"{one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}]", verdict))
-    return [safe(line) for line in [f"{second} less {first}, paired by problem:", "", *_table(rows)]]
+        rows.append((one.measure, size, told, verdict))
+    left_out = [
+        f"  {one.team.name}: {one.judgement.num_failed} failed, {one.judgement.num_unknown} without a reward; "
+        "a problem that it has no verdict on is in no pair"
+        for one in (first, second)
+        if one.judgement.num_failed or one.judgement.num_unknown
+    ]
+    lines = [f"{second.team.name} less {first.team.name}, paired by problem:", *left_out, "", *_table(rows)]
+    return [safe(line) for line in lines]
+
+
+def _without_verdict(verdict: Verdict) -> list[str]:
+    """The samples that no share counts, and what the share would be at worst; nothing where every sample has one."""
+    judgement, evaluation = verdict.judgement, verdict.evaluation
+    k, scores = judgement.num_samples, judgement.scores[0]
+    told = [("failed in user code", evaluation.failed), ("played, but without a reward", evaluation.unknown)]
+    lines = [f"  samples {what}: {sum(kinds.values())} ({_counts(kinds)})" for what, kinds in told if kinds]
+    if not lines:
+        return []
+    lines.append(f"  they count neither as solved nor as not solved; avg@{k} with all of them not solved: "
+                 f"{scores.average_at_worst:.3f}")  # fmt: skip
+    if any(number < scores.num_problems for number in scores.num_passes.values()):
+        sizes = ", ".join(f"pass@{size} {number}" for size, number in scores.num_passes.items())
+        lines.append(f"  problems with enough verdicts, of {scores.num_problems}: {sizes}")
+    return lines
+
+
+def _counts(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in kinds.items())
+
+
+def _of(number: int, size: int) -> str:
+    return str(size) if number == size else f"{number} of {size}"
 
 
 def _head(k: int, scores: Scores) -> tuple[str, ...]:
@@ -53,7 +85,7 @@ def _head(k: int, scores: Scores) -> tuple[str, ...]:
 def _row(k: int, scores: Scores) -> tuple[str, ...]:
     passes = [str(interval) for interval in scores.passes.values()]
     majority = [str(scores.majority)] if k > 1 else []
-    return (scores.source, str(scores.num_problems), str(scores.average), *passes, *majority)
+    return (scores.source, _of(scores.num_judged, scores.num_problems), str(scores.average), *passes, *majority)
 
 
 _SPOKEN_HEAD = ("turns/sample", "tokens/turn", "longest", "cut")

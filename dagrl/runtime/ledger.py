@@ -89,6 +89,7 @@ class Ledger:
             "without": evaluation.without,
             "held_out": num_asked,
             "failed": num_failed,
+            "unknown": evaluation.num_unknown,
         } | self._spend(Counter())
 
     def check(self, num_drawn: int) -> None:

@@ -88,7 +88,8 @@ def _scores(facts: CardFacts) -> str:
     if rows:
         table: list[tuple[str, ...]] = [("after step", "accuracy", "in the first round", "mean reward")]
         for row in rows:
-            accuracies = [_accuracy(row.get(f"val/{name}"), facts) for name in ("accuracy", "accuracy_first_round")]
+            number = row.get("val/problems") or facts.num_problems
+            accuracies = [_accuracy(row.get(f"val/{name}"), number) for name in ("accuracy", "accuracy_first_round")]
             table.append((str(int(row["step"])), *accuracies, _number(row.get("val/reward"))))
         known = facts.num_problems is not None
         parts.append(
@@ -100,10 +101,10 @@ def _scores(facts: CardFacts) -> str:
     return "\n\n".join([*parts, *(_judged(one) for one in facts.judged)])
 
 
-def _accuracy(mean: float | None, facts: CardFacts) -> str:
-    if mean is None or facts.num_problems is None:
+def _accuracy(mean: float | None, num_problems: float | None) -> str:
+    if mean is None or num_problems is None:
         return _number(mean)
-    return str(accuracy_interval(mean * facts.num_problems, facts.num_problems))
+    return str(accuracy_interval(mean * num_problems, num_problems))
 
 
 def _judged(one: Mapping[str, Any]) -> str:

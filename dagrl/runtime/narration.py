@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from dagrl.plain_text import duration, safe
 from dagrl.runtime.evaluate import Evaluation
-from dagrl.runtime.statistics import paired_difference
+from dagrl.runtime.statistics import known_pairs, paired_difference
 from dagrl.types import Metrics, Trajectory, Turn
 from dagrl.workflow.budgets import Budget
 
@@ -82,8 +83,8 @@ def time_shares(seconds: Mapping[str, float]) -> str:
 def evaluation_line(evaluation: Evaluation) -> str:
     """One held-out evaluation."""
     who = "" if evaluation.without is None else f" without {evaluation.without}"
-    failed = f", {evaluation.num_failed} failed" if evaluation.num_failed else ""
-    return f"held-out after step {evaluation.step}{who}: {evaluation.accuracy} of {len(evaluation.solved)}{failed}"
+    size = f"{evaluation.num_problems}{_without_verdict(evaluation)}"
+    return f"held-out after step {evaluation.step}{who}: {evaluation.accuracy} of {size}"
 
 
 def conversation_lines(done: int, trajectory: Trajectory, role_names: Mapping[str, str]) -> list[str]:
@@ -96,7 +97,8 @@ def conversation_lines(done: int, trajectory: Trajectory, role_names: Mapping[st
         lines += _observations(trajectory, round)
     ended = "not ended" if trajectory.stop_reason is None else str(trajectory.stop_reason)
     truth = "" if task.ground_truth is None else f", ground truth {_one_line(str(task.ground_truth))}"
-    lines.append(f"--- reward {trajectory.reward:g}, {ended} after {trajectory.num_rounds} rounds{truth} ---")
+    reward = f"{trajectory.reward:g}" if trajectory.unscored is None else f"unknown ({trajectory.unscored})"
+    lines.append(f"--- reward {reward}, {ended} after {trajectory.num_rounds} rounds{truth} ---")
     return [safe(line) for line in lines]
 
 
@@ -123,21 +125,31 @@ def _accuracy_lines(report: ClosingReport) -> list[str]:
     lines = ["Held-out accuracy with its 95 % confidence interval:"]
     for name, evaluation in (("before", report.before), ("after", report.after)):
         if evaluation is not None:
-            size = len(evaluation.solved)
-            lines.append(f"{_INDENT}{name:24s} {evaluation.accuracy}  {size} problems, after step {evaluation.step}")
+            which = f"{evaluation.num_problems} problems{_without_verdict(evaluation)}, after step {evaluation.step}"
+            lines.append(f"{_INDENT}{name:24s} {evaluation.accuracy}  {which}")
     if report.before is not None and report.after is not None:
         lines.append(f"{_INDENT}{'gain':24s} {_difference(report.before, report.after)}")
     for evaluation in report.without:
-        lines.append(f"{_INDENT}{'without ' + str(evaluation.without):24s} {evaluation.accuracy}")
+        name = f"without {evaluation.without}"
+        lines.append(f"{_INDENT}{name:24s} {evaluation.accuracy}{_without_verdict(evaluation)}")
         if report.after is not None:
             lines.append(f"{_INDENT}{'  so it brings':24s} {_difference(evaluation, report.after)}")
     return lines
 
 
 def _difference(before: Evaluation, after: Evaluation) -> str:
-    diff, low, high = paired_difference(before.solved, after.solved)
+    diff, low, high = paired_difference(*known_pairs(before.solved, after.solved))
+    if math.isnan(diff):
+        return "unknown: no problem has a verdict both times"
     verdict = "improved" if low > 0 else "worse" if high < 0 else "no clear difference"
     return f"{diff:+.3f} [{low:+.3f}, {high:+.3f}]  {verdict}"
+
+
+def _without_verdict(evaluation: Evaluation) -> str:
+    """The samples that the accuracy leaves out; nothing where there are none."""
+    parts = [f"{evaluation.num_failed} failed"] if evaluation.num_failed else []
+    parts += [f"{evaluation.num_unknown} without a reward"] if evaluation.num_unknown else []
+    return f" ({', '.join(parts)}: left out)" if parts else ""
 
 
 def _place_lines(report: ClosingReport, folder: Path) -> list[str]:

@@ -25,6 +25,7 @@ class NumericFault:
     """One tensor of one node that was not finite in one step."""
 
     step: int
+    """From 1, as steps are shown."""
     node_id: str
     """The node that made it; for what was sampled the first rollout node that spoke it."""
     agents: tuple[str, ...]

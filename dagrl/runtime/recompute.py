@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from dagrl.experience import Experience
 from dagrl.nodes import built_in_estimator
 from dagrl.nodes.advantages import Advantages, AdvantagesNode
 from dagrl.nodes.reward import place, reward_summary
-from dagrl.runtime.evaluate import Evaluation, solved_shares
+from dagrl.runtime.evaluate import summed_up
 from dagrl.runtime.logged_step import LoggedStep, Rows, preload, read_step, take_outcome
 from dagrl.runtime.summary import agent_metrics, trajectory_metrics
 from dagrl.types import Metrics
@@ -85,17 +86,10 @@ def recompute_evaluation(workflow: Workflow, path: Path, row: Row, found: Recomp
     if row["val/failed"] or len(trajectories) != len(tasks) * samples:
         found.left_out.add("held-out results of evaluations in which trajectories failed")
         return
-    evaluation = Evaluation(
-        step=int(row["step"]),
-        without=None,
-        solved=solved_shares(tasks, trajectories, samples, max_rounds=None),
-        solved_first_round=solved_shares(tasks, trajectories, samples, max_rounds=1),
-        mean_reward=sum(one.reward for one in trajectories) / max(len(trajectories), 1),
-        num_failed=0,
-        trajectories=trajectories,
-    )
+    evaluation = summed_up(tasks, trajectories, {}, step=int(row["step"]), without=None)
     for name, value in evaluation.metrics().items():
-        found.compare(f"metrics.jsonl step {row['step']}", name, row.get(name), value)
+        if math.isfinite(value):
+            found.compare(f"metrics.jsonl step {row['step']}", name, row.get(name), value)
 
 
 def _is_complete(workflow: Workflow, logged: LoggedStep, row: Row) -> bool:

@@ -75,7 +75,8 @@ class Recorder:
         point of the curve."""
         if evaluation.without is None:
             self._metrics.write(evaluation.step, evaluation.metrics() | totals)
-            self._accuracies[evaluation.step] = evaluation.accuracy.mean
+            if evaluation.num_problems:
+                self._accuracies[evaluation.step] = evaluation.accuracy.mean
         if self._trainer.log_trajectories:
             experience = collate(evaluation.trajectories)
             self._log.write_evaluation(evaluation.step, experience, evaluation.without)

@@ -56,7 +56,7 @@ def capsule_lines(encore: Encore) -> list[str]:
     """What `dagrl replay CAPSULE.json` prints."""
     whose = f"the checkpoint of step {encore.weights_step}" if encore.weights_step else "the run's initial weights"
     lines = [
-        f"task {encore.task_id}, sample {encore.sample}, step {encore.step + 1}: failed by {encore.kind}",
+        f"task {encore.task_id}, sample {encore.sample}, {encore.place}: failed by {encore.kind}",
         f"{encore.num_recorded} answers as they were, {encore.num_generated} given anew by {whose}",
     ]
     lines += encore.notes

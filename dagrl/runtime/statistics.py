@@ -16,6 +16,8 @@ class Interval:
 
     >>> str(accuracy_interval(8, 10))
     '0.800 [0.490, 0.943]'
+    >>> str(accuracy_interval(0, 0))
+    'unknown'
     """
 
     mean: float
@@ -23,7 +25,7 @@ class Interval:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return "unknown" if math.isnan(self.mean) else f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 def accuracy_interval(successes: float, n: float) -> Interval:
@@ -49,6 +51,18 @@ def mean_interval(scores: Sequence[float]) -> Interval:
     shares of several samples, since no scores in [0, 1] of that mean vary more.
     """
     return accuracy_interval(math.fsum(scores), len(scores))
+
+
+def known_pairs(
+    before: Sequence[float | None], after: Sequence[float | None]
+) -> tuple[list[float], list[float]]:
+    """The scores of the problems that both sides have one of.
+
+    >>> known_pairs([1.0, None, 0.5], [0.0, 1.0, 1.0])
+    ([1.0, 0.5], [0.0, 1.0])
+    """
+    pairs = [(a, b) for a, b in zip(before, after, strict=True) if a is not None and b is not None]
+    return [a for a, _ in pairs], [b for _, b in pairs]
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:

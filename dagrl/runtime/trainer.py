@@ -239,7 +239,8 @@ class Trainer:
     @property
     def _spent(self) -> Budget | None:
         """The first budget that is used up."""
-        accuracy = {} if self._latest is None else {"val/accuracy": self._latest.accuracy.mean}
+        latest = self._latest
+        accuracy = {} if latest is None or not latest.num_problems else {"val/accuracy": latest.accuracy.mean}
         limits = self._config.stop_when.model_dump()
         return next((one for one in budgets(limits, self._totals() | accuracy) if one.is_spent), None)
 

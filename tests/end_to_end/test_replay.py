@@ -73,7 +73,7 @@ def files_of(run: Path) -> dict[str, bytes]:
 
 def capsule(project: Path, kind: str) -> str:
     """A failed trajectory of training whose checkpoint was kept."""
-    files = sorted((project / "run" / "failures").glob("step4_train*.json"))
+    files = sorted((project / "run" / "failures").glob("step5_train*.json"))
     return next(str(file) for file in files if json.loads(file.read_text())["kind"] == kind)
 
 

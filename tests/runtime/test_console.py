@@ -68,7 +68,8 @@ def _evaluation(solved: list[float], step: int, without: str | None = None) -> E
         solved=tuple(solved),
         solved_first_round=tuple(solved),
         mean_reward=0.0,
-        num_failed=0,
+        failed={},
+        unknown={},
         trajectories=(),
     )
 

@@ -114,6 +114,7 @@ def _evaluation(num_played: int, num_failed: int) -> Evaluation:
         solved=(0.0,),
         solved_first_round=(0.0,),
         mean_reward=0.0,
-        num_failed=num_failed,
+        failed={"env_timeout": num_failed},
+        unknown={},
         trajectories=tuple(spoken(A, number) for number in range(num_played)),
     )

@@ -305,7 +305,7 @@ def test_a_raising_environment_drops_its_trajectory_only(tmp_path, runner, at, m
     assert f"in {at}" in failed.message
     (file,) = (tmp_path / "failures").iterdir()
     content = json.loads(file.read_text())
-    assert (content["task"]["task_id"], content["sample"], content["step"], content["run_seed"]) == ("t0", 0, 0, 7)
+    assert (content["task"]["task_id"], content["sample"], content["step"], content["run_seed"]) == ("t0", 0, 1, 7)
     assert len(content["turns"]) == (at == "step")
 
 

@@ -68,6 +68,7 @@ function conversationHead(one, { measure, onmeasure, ontask, isCompact }) {
 const plainText = (value) => typeof value === "string" ? value : JSON.stringify(value);
 
 function rewardPill(reward) {
+  if (reward === null) return pill("reward unknown", "neutral");
   return pill(`reward ${number(reward)}`, reward > 0 ? "good" : reward < 0 ? "bad" : "neutral");
 }
 
@@ -101,7 +102,7 @@ function turnView(one, turn, measure, span, isCompact) {
       build("span", { class: "who" }, turn.agent), turn.branch > 0 && pill(`branch ${turn.branch}`, "neutral"),
       build("span", { class: "faint" }, `${turn.ids.length} tokens · ${milliseconds(turn.seconds * 1000)}`),
       turn.finish_reason === "length" && pill("cut at max_tokens", "bad"),
-      turn.reward !== 0 && rewardPill(turn.reward),
+      one.reward !== null && turn.reward !== 0 && rewardPill(turn.reward),
       meanOf(turn, "advantages") !== null && build("span", { class: "faint", title: "mean advantage of its tokens" }, `advantage ${number(meanOf(turn, "advantages"))}`)),
     build("details", { class: "read", open: !isCompact && turn.position === 0 },
       build("summary", {}, "read ", seen.chips.map((chip) => build("span", { class: "chip", style: { "--own": chip.colour } }, chip.label))),
@@ -182,7 +183,7 @@ function breakdown(one) {
     ["mean return", (turn) => number(meanOf(turn, "returns"))], ["mean advantage", (turn) => number(meanOf(turn, "advantages"))],
     ["mean log-prob", (turn) => number(meanOf(turn, "rollout_logprobs"))], ["weights of update", (turn) => turn.policy_version]];
   return build("section", { class: "breakdown" }, build("h4", {}, "Where the reward went"), table(columns, one.turns),
-    build("p", { class: "faint" }, `The team's reward is ${number(one.reward)}; how it is shared out is config.algorithm.reward_mode.`));
+    build("p", { class: "faint" }, `The team's reward is ${one.reward === null ? "unknown" : number(one.reward)}; how it is shared out is config.algorithm.reward_mode.`));
 }
 
 /** A table; `kind` "stacked" puts the cells of a row below each other where there is little room. */
