@@ -106,3 +106,9 @@ def credited(trajectories: Sequence[Trajectory], advantages: Sequence[float]) ->
 def write_trajectories(folder: RunFolder, step: int, trajectories: Sequence[Trajectory], advantages: Sequence[float]):
     log = TrajectoryLog(folder.trajectories, agent_names=AGENTS, decode=lambda group, ids: f"to {group}: {list(ids)}")
     return log.write_step(step, credited(trajectories, advantages))
+
+
+def write_evaluation(folder: Path, step: int, trajectories: Sequence[Trajectory], without: str | None = None) -> Path:
+    """`folder`: `RUN/trajectories`, or `RUN/evaluations/TIME` as `dagrl eval` does."""
+    log = TrajectoryLog(folder, agent_names=AGENTS, decode=lambda group, ids: f"to {group}: {list(ids)}")
+    return log.write_evaluation(step, collate(list(trajectories)), without)

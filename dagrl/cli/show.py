@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from dagrl.report.reader import DEFAULT_ROOT, LATEST, RunReader, TrajectoryFile, open_run
+from dagrl.errors import DagrlError
+from dagrl.report.conversation_files import EVALUATION, STEP, TrajectoryFile
+from dagrl.report.reader import DEFAULT_ROOT, LATEST, RunReader, open_run
 from dagrl.report.screen import Screen
 
 
@@ -19,6 +21,10 @@ def show(
     best: Annotated[int | None, typer.Option(help="The K conversations with the highest reward.")] = None,
     task: Annotated[str | None, typer.Option(help="All samples of one task, such as train:17.")] = None,
     held_out: Annotated[bool, typer.Option("--eval", help="Of the evaluation instead of the training step.")] = False,
+    without: Annotated[str | None, typer.Option(help="Of the evaluation that left out this node's text.")] = None,
+    judged: Annotated[
+        str | None, typer.Option(help="Of what `dagrl eval` kept: its time, the beginning of it, or latest.")
+    ] = None,
     prompts: Annotated[bool, typer.Option("--prompts", help="Also all that each agent read.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Long texts uncut.")] = False,
     root: Annotated[Path, typer.Option(help="The folder of runs, where RUN is no path.")] = DEFAULT_ROOT,
@@ -28,11 +34,10 @@ def show(
 
     choice = Choice(agent=agent, worst=worst, best=best, task=task)
     reader = open_run(run, root)
-    file = _file(reader, step, "eval" if held_out else "step")
+    file = _file(reader, step, held_out, without, judged)
     chosen = choose(file.path, choice)
     screen = Screen()
-    where = f"{'held-out after step' if held_out else 'step'} {file.step}"
-    screen.print([summary_line(reader.name, where, chosen, choice)])
+    screen.print([summary_line(reader.name, str(file), chosen, choice)])
     for conversation in chosen.conversations:
         lines = conversation_lines(
             conversation, agent=agent, with_prompts=prompts, max_chars=None if full else MAX_TEXT_CHARS
@@ -40,6 +45,11 @@ def show(
         screen.print([("", ""), *lines])
 
 
-def _file(reader: RunReader, step: int | None, kind: str) -> TrajectoryFile:
-    steps = [file.step for file in reader.trajectory_files() if file.kind == kind and not file.without]
-    return reader.trajectory_file(max(steps, default=0) if step is None else step, kind)
+def _file(
+    reader: RunReader, step: int | None, held_out: bool, without: str | None, judged: str | None
+) -> TrajectoryFile:
+    if judged is None:
+        return reader.trajectory_file(step, EVALUATION if held_out or without is not None else STEP, without or "")
+    if held_out or step is not None or without is not None:
+        raise DagrlError("--judged names one evaluation by itself", how="leave --step, --eval and --without out")
+    return reader.judged_file(judged)

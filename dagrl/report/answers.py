@@ -61,11 +61,10 @@ class Answers:
     def run(self, asked: Params) -> dict[str, Any]:
         """One run: status, files of trajectories, checkpoints, versions."""
         reader = self._reader(asked)
-        files = reader.trajectory_files()
+        files = [*reader.judged_files(), *reader.trajectory_files()]
         return self._summary(asked["run"], reader) | {
             "path": str(reader.path),
-            "files": [{"name": file.path.stem, "step": file.step, "kind": file.kind, "without": file.without}
-                      for file in files],
+            "files": [{"name": file.name, "kind": file.kind, "step": file.step, "title": str(file)} for file in files],
             "checkpoints": [{"step": one.step, "bytes": one.num_bytes, "complete": one.is_complete}
                             for one in reader.checkpoints()],
             "failures": len(reader.failures()),

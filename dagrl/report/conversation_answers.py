@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dagrl.report.conversation_files import TrajectoryFile
 from dagrl.report.conversation_index import MAX_PAGE, ORDERS, conversation_index, trajectories_of_task
 from dagrl.report.conversations import TOKEN_COLUMNS, Conversation, SpokenTurn, read_conversations
 from dagrl.report.questions import Params, Unknown, number
-from dagrl.report.reader import RunReader, TrajectoryFile
+from dagrl.report.reader import RunReader
 from dagrl.report.token_texts import load_token_texts
 
 
@@ -22,7 +23,7 @@ def conversations(reader: RunReader, asked: Params) -> dict[str, Any]:
     places = index.chosen(file.path, order=order, task=asked.get("task", ""), text=asked.get("text", ""))
     offset, limit = number(asked, "offset", 0), min(number(asked, "limit", 50), MAX_PAGE)
     rows = index.page(file.path, places[offset : offset + limit])
-    return {"file": file.path.stem, "total": len(places), "of": len(index), "offset": offset, "rows": rows}
+    return {"file": file.name, "total": len(places), "of": len(index), "offset": offset, "rows": rows}
 
 
 def conversation(reader: RunReader, asked: Params) -> dict[str, Any]:
@@ -36,19 +37,20 @@ def conversation(reader: RunReader, asked: Params) -> dict[str, Any]:
 
 
 def task(reader: RunReader, asked: Params) -> dict[str, Any]:
-    """All trajectories of one task, by file: the same problem at different steps."""
+    """All trajectories of one task, by file: the same problem at different steps. Not of `dagrl eval`, whose problems
+    may be others of the same number."""
     wanted = asked.get("task", "")
     found = []
     for file in reader.trajectory_files():
         if rows := trajectories_of_task(file.path, wanted):
-            found.append({"file": file.path.stem, "step": file.step, "kind": file.kind, "rows": rows})
+            found.append({"file": file.name, "title": str(file), "rows": rows})
     return {"task": wanted, "files": found}
 
 
 def _file(reader: RunReader, asked: Params) -> TrajectoryFile:
     name = asked.get("file", "")
-    files = reader.trajectory_files()
-    found = next((file for file in files if file.path.stem == name), None)
+    files = [*reader.trajectory_files(), *reader.judged_files()]
+    found = next((file for file in files if file.name == name), None)
     if found is None:
         raise Unknown(f"no file of trajectories '{name}' in this run")
     return found

@@ -12,6 +12,7 @@ from typing import Any
 
 from dagrl.errors import DagrlError, StorageError
 from dagrl.report.answers import Answers
+from dagrl.report.conversation_files import JUDGED
 from dagrl.report.conversation_index import MAX_PAGE
 from dagrl.report.viewer import PAGE, STATIC, to_json
 
@@ -62,7 +63,7 @@ def report_page(answers: Answers, run: str) -> str:
 def _packed(answers: Answers, run: str) -> Iterator[tuple[Question, Any]]:
     told = answers.answer("run", {"run": run})
     curves = answers.answer("curves", {"run": run})
-    files = _spread(told["files"], MAX_FILES)
+    files = _spread([file for file in told["files"] if file["kind"] != JUDGED], MAX_FILES)
     yield ("runs", ()), {"runs": [_only(answers, run)], "roots": ["this report"], "now": told["now"]}
     yield ("run", (run,)), {**told, "files": files}
     yield ("curves", (run,)), curves

@@ -3,18 +3,25 @@ pyarrow."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dagrl.errors import DagrlError, StorageError
+from dagrl.report.conversation_files import (
+    STEP,
+    TrajectoryFile,
+    chosen_file,
+    chosen_judged,
+    judged_files,
+    trajectory_files,
+)
+from dagrl.report.folders import names_in, read_mapping, reading
 from dagrl.report.metrics import MetricsTail, Row
 from dagrl.workflow.load import compose, read_text
 from dagrl.workflow.nearest import did_you_mean
@@ -30,7 +37,6 @@ _MARKS = ("status.json", "metrics.jsonl")
 """A folder that holds one of these is a run folder."""
 _STAMP = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?")
 _STEP_NAME = re.compile(r"step_(\d{6,})")
-_TRAJECTORY_NAME = re.compile(r"(step|eval)_(\d{6,})(?:_without_(.+))?\.parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,18 +75,6 @@ class RunStatus:
         if self.heartbeat is None:
             return None
         return max(0.0, (time.time() if now is None else now) - self.heartbeat)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class TrajectoryFile:
-    """One parquet file of a run; ordered by step."""
-
-    step: int
-    kind: str
-    """`step`: trained on; `eval`: held out."""
-    without: str = ""
-    """Node whose text was left out of an evaluation; empty for none."""
-    path: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,12 +156,12 @@ class RunReader:
     def origins(self) -> dict[str, str]:
         """Dotted path of each value that a file or the command line set → where; empty where it was not written."""
         file = self.path / "origins.json"
-        return _read_mapping(file) if file.exists() else {}
+        return read_mapping(file) if file.exists() else {}
 
     def versions(self) -> dict[str, Any]:
         """Python, packages, machine, seed and command line of the run; empty where they were not written."""
         file = self.path / "versions.json"
-        return _read_mapping(file) if file.exists() else {}
+        return read_mapping(file) if file.exists() else {}
 
     def code(self) -> dict[str, str]:
         """The user's files that the run used: place below `code/` to text."""
@@ -177,27 +171,22 @@ class RunReader:
 
     def trajectory_files(self) -> list[TrajectoryFile]:
         """All that are there and whole, oldest first; at a step the trained ones come after the held-out ones."""
-        found = []
-        for name in _names(self.path / "trajectories"):
-            match = _TRAJECTORY_NAME.fullmatch(name)
-            if match is not None:
-                path = self.path / "trajectories" / name
-                found.append(TrajectoryFile(step=int(match[2]), kind=match[1], without=match[3] or "", path=path))
-        return sorted(found)
+        return trajectory_files(self.path)
 
-    def trajectory_file(self, step: int, kind: str = "step", without: str = "") -> TrajectoryFile:
-        """The file of one step; raises DagrlError, naming the steps that there are, where there is none."""
-        files = self.trajectory_files()
-        for file in files:
-            if (file.step, file.kind, file.without) == (step, kind, without):
-                return file
-        steps = [file.step for file in files if file.kind == kind and file.without == without]
-        there = f"there are steps {_ranges(steps)}" if steps else "the run has not written any"
-        raise DagrlError(
-            f"no {'held-out' if kind == 'eval' else 'training'} trajectories of step {step}; {there}",
-            where=str(self.path),
-            how=None if steps else "config.trainer.log_trajectories must be true",
-        )
+    def judged_files(self) -> list[TrajectoryFile]:
+        """What `dagrl eval` kept, oldest first."""
+        return judged_files(self.path)
+
+    def trajectory_file(self, step: int | None, kind: str = STEP, without: str = "") -> TrajectoryFile:
+        """The file of one step, of the last one that has any where `step` is None.
+
+        Raises DagrlError, naming those that there are, where there is none.
+        """
+        return chosen_file(self.trajectory_files(), step, kind, without, str(self.path))
+
+    def judged_file(self, time: str) -> TrajectoryFile:
+        """What `dagrl eval` kept under that time or the beginning of it; `latest` is the newest. Raises DagrlError."""
+        return chosen_judged(self.judged_files(), time, str(self.path))
 
     def evaluations(self) -> list[Row]:
         """The rows of metrics that hold held-out results (names that begin with `val/`)."""
@@ -206,20 +195,20 @@ class RunReader:
     def checkpoints(self) -> list[CheckpointInfo]:
         """Oldest first; ones that are being written are not there yet."""
         folder = self.path / "checkpoints"
-        steps = [(int(match[1]), folder / name) for name in _names(folder) if (match := _STEP_NAME.fullmatch(name))]
+        steps = [(int(match[1]), folder / name) for name in names_in(folder) if (match := _STEP_NAME.fullmatch(name))]
         return [_checkpoint(step, path) for step, path in sorted(steps)]
 
     def failures(self) -> list[dict[str, Any]]:
         """Trajectories that user code broke: the content of each file, with its `path`."""
-        files = [self.path / "failures" / name for name in _names(self.path / "failures") if name.endswith(".json")]
-        return [{**_read_mapping(file), "path": str(file)} for file in files]
+        files = [self.path / "failures" / name for name in names_in(self.path / "failures") if name.endswith(".json")]
+        return [{**read_mapping(file), "path": str(file)} for file in files]
 
     def _last_step(self) -> int:
         rows = self.metrics()
         return int(rows[-1]["step"]) if rows else 0
 
     def _text(self, name: str) -> str:
-        with _reading(self.path / name):
+        with reading(self.path / name):
             return (self.path / name).read_text(encoding="utf-8", errors="replace")
 
 
@@ -302,7 +291,7 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
         return
     if depth == 0 or not folder.is_dir():
         return
-    with _reading(folder):
+    with reading(folder):
         inner = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
     for path in inner:
         if not path.name.startswith("."):
@@ -319,7 +308,7 @@ def _age_key(path: Path) -> tuple[str, int, str]:
 
 
 def _status(file: Path) -> RunStatus:
-    content = _read_mapping(file)
+    content = read_mapping(file)
     state, step, pid, heartbeat = (content.get(key) for key in ("state", "step", "pid", "heartbeat"))
     if not (isinstance(state, str) and isinstance(step, int)):
         raise StorageError("has no 'state' or no 'step'", where=str(file))
@@ -343,7 +332,7 @@ def _doing(content: Any) -> Doing | None:
 
 def _checkpoint(step: int, path: Path) -> CheckpointInfo:
     try:
-        files = _read_mapping(path / "MANIFEST.json")["content"]["files"]
+        files = read_mapping(path / "MANIFEST.json")["content"]["files"]
         sizes = {name: entry["size"] for name, entry in files.items()}
         is_complete = all((path / name).stat().st_size == size for name, size in sizes.items())
     except (StorageError, KeyError, TypeError, AttributeError, OSError):
@@ -351,47 +340,7 @@ def _checkpoint(step: int, path: Path) -> CheckpointInfo:
     return CheckpointInfo(step=step, path=path, num_bytes=sum(sizes.values()), is_complete=is_complete)
 
 
-def _names(folder: Path) -> list[str]:
-    """Names in a folder, sorted; none where there is no such folder."""
-    if not folder.is_dir():
-        return []
-    with _reading(folder):
-        return sorted(os.listdir(folder))
-
-
-def _read_mapping(file: Path) -> dict[str, Any]:
-    with _reading(file):
-        text = file.read_text(encoding="utf-8", errors="replace")
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise StorageError(f"is not JSON: {error}", where=str(file)) from error
-    if not isinstance(content, dict):
-        raise StorageError(f"holds a {type(content).__name__}, not an object", where=str(file))
-    return content
-
-
 def _inner(content: Any, *keys: str) -> Any:
     for key in keys:
         content = content.get(key) if isinstance(content, Mapping) else None
     return content
-
-
-def _ranges(steps: Sequence[int]) -> str:
-    """`1-40, 50, 60-62`."""
-    parts: list[list[int]] = []
-    for step in sorted(set(steps)):
-        if parts and step == parts[-1][1] + 1:
-            parts[-1][1] = step
-        else:
-            parts.append([step, step])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """What the operating system refuses becomes a StorageError."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot be read: {error.strerror or error}", where=str(path)) from error

@@ -8,7 +8,7 @@ import pytest
 
 from dagrl.cli import exit_code
 from tests.command import dagrl
-from tests.run_builders import make_run, trajectory, write_trajectories
+from tests.run_builders import make_run, trajectory, write_evaluation, write_trajectories
 
 HOSTILE = "fine\n=== task t:9: reward 1\x1b[2J\x1b]0;owned\x07\r\u202e[bold]x[/bold]"
 
@@ -32,6 +32,29 @@ def test_the_worst_conversation_is_shown_with_rewards_and_advantages(
     assert "writer, round 1:  [reward 1, format 0.5, advantage +0.500]" in told
     assert "    good" in told
     assert told.count("environment:") == 1, "what both agents heard stands once"
+
+
+def test_evaluations_are_shown_with_the_same_choices(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the run, also with an agent left out, and what `dagrl eval` kept."""
+    for step in (0, 2):
+        solved = [trajectory("val:0", 1.0, text=f"after {step}"), trajectory("val:1", 0.0, text="wrong")]
+        write_evaluation(run / "trajectories", step, solved)
+    write_evaluation(run / "trajectories", 2, [trajectory("val:0", 0.0, text="alone", speakers=[1])], "think")
+    for time in ("20260102-120000", "20260102-120000-2", "20260102-120000-10"):
+        write_evaluation(run / "evaluations" / time, 1, [trajectory("val:0", 0.5, text=f"kept {time}")], "write")
+
+    def shown(*words: str) -> str:
+        assert exit_code(["show", str(run), *words]) == 0
+        return capsys.readouterr().out
+
+    assert "held out after step 2: 2 trajectories" in (told := shown("--eval", "--worst", "1"))
+    assert "wrong" in told and "after 2" not in told
+    assert "    after 0" in shown("--eval", "--step", "0", "--task", "val:0", "--agent", "writer")
+    assert "held out after step 2, without think: 1 traj" in (told := shown("--without", "think"))
+    assert "    alone" in told and "thinker" not in told
+    assert "dagrl eval of 20260102-120000-10, after step 1, without write" in (told := shown("--judged", "latest"))
+    assert "    kept 20260102-120000-10" in told
+    assert "    kept 20260102-120000\n" in shown("--judged", "20260102-120000", "--best", "1")
 
 
 def test_only_one_agents_turns_can_be_shown_and_what_it_read(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,6 +92,9 @@ def test_long_texts_are_cut_unless_asked_for(tmp_path: Path, capsys: pytest.Capt
         (["--worst", "1", "--best", "1"], 2, "exclude each other"),
         (["--worst", "0"], 2, "from 1"),
         (["--eval"], 2, "no held-out trajectories"),
+        (["--without", "think"], 2, "val_without names"),
+        (["--judged", "latest"], 2, "`dagrl eval` has kept none"),
+        (["--judged", "latest", "--step", "2"], 2, "leave --step, --eval and --without out"),
     ],
 )
 def test_what_cannot_be_shown_is_told(
@@ -76,6 +102,16 @@ def test_what_cannot_be_shown_is_told(
 ) -> None:
     assert exit_code(["show", str(run), *words]) == code
     assert told in capsys.readouterr().err
+
+
+def test_what_was_left_out_is_named_where_another_is_asked_for(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_evaluation(run / "trajectories", 2, [trajectory("val:0", 0.0)], "think")
+    assert exit_code(["show", str(run), "--without", "thimk"]) == 2
+    told = capsys.readouterr().err
+    assert "no held-out trajectories without 'thimk'; what was left out is think" in told
+    assert "did you mean 'think'" in told
+    assert exit_code(["show", str(run), "--without", "think", "--step", "1"]) == 2
+    assert "there are steps 2" in capsys.readouterr().err
 
 
 def test_a_damaged_file_is_a_storage_error(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -143,7 +143,10 @@ def test_trajectory_files_are_listed_by_step_and_kind(tmp_path: Path) -> None:
         run.trajectory_file(1)
     for step in (1, 2, 3, 7):
         write_trajectories(folder, step, [trajectory("t:0", 1.0)], [0.0])
-    for name in ("eval_000002.parquet", "eval_000002_without_think.parquet", ".tmp-step_000009.parquet-1", "notes"):
+    for name in ("eval_000002", "eval_000002_without_think"):
+        for end in (".parquet", ".timings.parquet"):
+            (folder.trajectories / f"{name}{end}").write_text("")
+    for name in (".tmp-step_000009.parquet-1", "notes"):
         (folder.trajectories / name).write_text("")
     found = [(file.step, file.kind, file.without) for file in run.trajectory_files()]
     assert found == [(1, "step", ""), (2, "eval", ""), (2, "eval", "think"), (2, "step", ""), (3, "step", ""),

@@ -16,11 +16,12 @@ from urllib.parse import urlencode
 import pytest
 
 from dagrl.report.answers import OF_A_RUN, Answers
+from dagrl.report.reader import find_runs
 from dagrl.report.viewer import STATIC, ViewerServer, to_json
 from dagrl.workflow.graph import load_workflow
 from dagrl.workflow.load import dump
 from dagrl.workflow.origins import origins
-from tests.run_builders import make_run, trajectory, write_trajectories
+from tests.run_builders import make_run, trajectory, write_evaluation, write_trajectories
 
 HOSTILE = '</script><script>alert(1)</script>\x1b[31m<img src=x onerror=alert(2)>\u2028"\ud800'
 
@@ -169,10 +170,30 @@ def test_conversations_are_found_by_task_and_by_text(server: ViewerServer) -> No
 
 def test_a_task_is_found_at_all_its_steps(server: ViewerServer) -> None:
     found = ask(server, "task", run=name_of(server), task="task:1")
-    assert [(file["step"], [row["trajectory"] for row in file["rows"]]) for file in found["files"]] == [
-        (1, [1, 4]),
-        (2, [0]),
+    assert [(file["title"], [row["trajectory"] for row in file["rows"]]) for file in found["files"]] == [
+        ("step 1", [1, 4]),
+        ("step 2", [0]),
     ]
+
+
+def test_evaluations_and_what_dagrl_eval_kept_are_among_the_files_each_under_a_name_of_its_own(
+    server: ViewerServer, runs: Path
+) -> None:
+    [run] = find_runs(runs)
+    write_evaluation(run / "trajectories", 2, [trajectory("val:0", 0.0, text="left alone")], "think")
+    write_evaluation(run / "evaluations" / "20260102-130000", 2, [trajectory("val:0", 1.0, text="kept")], "think")
+    name = name_of(server)
+    files = ask(server, "run", run=name)["files"]
+    assert [(file["kind"], file["title"]) for file in files] == [
+        ("judged", "dagrl eval of 20260102-130000, after step 2, without think"),
+        ("step", "step 1"),
+        ("eval", "held out after step 2, without think"),
+        ("step", "step 2"),
+    ]
+    answers = [ask(server, "conversations", run=name, file=file["name"])["rows"][-1]["answer"] for file in files]
+    assert (answers[0], answers[2]) == ("kept", "left alone")
+    of_task = ask(server, "task", run=name, task="val:0")["files"]
+    assert [file["title"] for file in of_task] == ["held out after step 2, without think"]
 
 
 def test_a_conversation_has_its_turns_in_order_with_a_number_per_token(server: ViewerServer) -> None:

@@ -233,14 +233,14 @@ async function talkTab(run, params) {
   return [build("div", { class: params.t !== undefined ? "picked" : "" }, talkControls(run, file, params, to)),
     build("div", { class: `talk${params.t !== undefined ? " picked" : ""}` },
       build("div", { class: "talk-list" }, listHead(list, to), list.rows.map((row) => conversationCard(row, row.trajectory === chosen, () => to({ t: row.trajectory })))),
-      build("div", { class: "talk-one" }, params.t !== undefined && build("button", { type: "button", class: "back", onclick: () => to({ t: "" }) }, "← all conversations"), one ? chosenConversation(one, run) : build("p", { class: "faint" }, "Choose a conversation.")))];
+      build("div", { class: "talk-one" }, params.t !== undefined && build("button", { type: "button", class: "back", onclick: () => to({ t: "" }) }, "← all conversations"), one ? chosenConversation(one, run, file) : build("p", { class: "faint" }, "Choose a conversation.")))];
 }
 
 function talkControls(run, file, params, to) {
   const orders = [["order", "as sampled"], ["worst", "lowest reward first"], ["best", "highest reward first"], ["longest", "longest first"]];
   const search = build("input", { type: "search", value: params.text || "", placeholder: "words in prompts and answers", "aria-label": "search", onchange: () => to({ text: search.value, offset: "", t: "" }) });
   return build("div", { class: "controls" },
-    labelled("At", choice(run.files.map((one) => [one.name, fileTitle(one)]).reverse(), file.name, (name) => to({ file: name, offset: "", t: "" }), "step")),
+    labelled("At", choice(run.files.map((one) => [one.name, one.title]).reverse(), file.name, (name) => to({ file: name, offset: "", t: "" }), "step")),
     embedded === null && labelled("Order", choice(orders, params.order || "order", (order) => to({ order, offset: "", t: "" }), "order")),
     embedded === null && labelled("Find", search));
 }
@@ -254,12 +254,12 @@ function listHead(list, to) {
     last < list.total && build("button", { type: "button", onclick: () => to({ offset: list.offset + 50, t: "" }) }, "later →"));
 }
 
-function chosenConversation(one, run) {
+function chosenConversation(one, run, file) {
   const holder = build("div", {});
   const draw = (measure) => {
     remembered.measure = measure;
     const known = measuresOf(one).includes(measure) ? measure : "none";
-    holder.replaceChildren(conversationView(one, { measure: known, onmeasure: draw, ontask: embedded === null ? (task) => go(["run", run.name, "task"], { task }) : null }));
+    holder.replaceChildren(conversationView(one, { measure: known, onmeasure: draw, ontask: embedded === null && file.kind !== "judged" ? (task) => go(["run", run.name, "task"], { task }) : null }));
   };
   draw(remembered.measure);
   return holder;
@@ -277,8 +277,8 @@ async function taskTab(run, params) {
   const toggle = (name) => go(["run", run.name, "task"], { task: params.task, files: (wanted.includes(name) ? wanted.filter((one) => one !== name) : [...wanted, name]).join(",") });
   return [build("h2", {}, "Task ", build("span", { class: "mono" }, params.task), " at different steps"),
     build("div", { class: "chips" }, files.map((file) => build("button", { type: "button", class: `chip-button${wanted.includes(file.file) ? " chosen" : ""}`, "aria-pressed": wanted.includes(file.file), onclick: () => toggle(file.file) },
-      fileTitle({ ...file, without: (file.file.split("_without_")[1]) || "" }), " ", file.rows.map((row) => build("i", { class: `dot ${row.trajectory_reward > 0 ? "good" : "bad"}`, title: `reward ${number(row.trajectory_reward)}` }))))),
-    build("div", { class: "side-by-side" }, all.map((one, index) => build("div", {}, build("h3", {}, fileTitle({ ...shown[index], without: (shown[index].file.split("_without_")[1]) || "" })), conversationView(one, { isCompact: true }))))];
+      file.title, " ", file.rows.map((row) => build("i", { class: `dot ${row.trajectory_reward > 0 ? "good" : "bad"}`, title: `reward ${number(row.trajectory_reward)}` }))))),
+    build("div", { class: "side-by-side" }, all.map((one, index) => build("div", {}, build("h3", {}, shown[index].title), conversationView(one, { isCompact: true }))))];
 }
 
 // Configuration

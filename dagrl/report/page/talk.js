@@ -202,9 +202,3 @@ function conversationCard(row, isChosen, onpick) {
     build("span", { class: "clip" }, row.question),
     build("span", { class: "clip answer" }, row.answer));
 }
-
-/** The name of a file of trajectories in words. */
-function fileTitle(file) {
-  if (file.kind === "step") return `step ${file.step}`;
-  return `held out, after step ${file.step}${file.without ? `, without ${file.without}` : ""}`;
-}
