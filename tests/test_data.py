@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def test_the_columns_map_goes_before_what_is_found(tmp_path: Path) -> None:
 def test_a_row_names_its_task(tmp_path: Path) -> None:
     tasks = _read(tmp_path, [{"prompt": "p", "task_id": "a"}, {"prompt": "p", "task_id": 5}])
     assert [task.task_id for task in tasks] == ["a", "5"]
-    with pytest.raises(DataError, match="more than once, such as 'a'"):
+    with pytest.raises(DataError, match="line 2, column 'task_id': 'a' is the id of line 1 of "):
         _read(tmp_path, [{"prompt": "p", "task_id": "a"}] * 2)
 
 
@@ -136,6 +137,90 @@ def test_a_missing_prompt_column_names_what_there_is(tmp_path: Path) -> None:
         _read(tmp_path, [{"promt": "p", "answer": "1"}])
 
 
+CHAT = [{"role": "user", "content": "p"}]
+BAD_ROWS: list[tuple[dict[str, Any], str, str]] = [
+    ({"prompt": None}, "prompt", "is null"),
+    ({"prompt": " "}, "prompt", "is empty"),
+    ({"prompt": ...}, "prompt", "is missing"),
+    ({"prompt": 3}, "prompt", "is 3 (int), not a text or a list of messages"),
+    ({"prompt": "x" * 10_000_000}, "prompt", "has 10,000,000 characters, more than 5,000,000"),
+    ({"prompt": "ab\ud83d"}, "prompt", "holds half of a surrogate pair, as character 2"),
+    ({"prompt": "a\0"}, "prompt", "holds a NUL, as character 1"),
+    ({"prompt": [*CHAT, {"role": "user", "content": "\udc00"}]}, "prompt", "'content' of message 1 holds half"),
+    ({"prompt": [*CHAT, "text"]}, "prompt", "message 1 is 'text' (str), not a mapping with role and content"),
+    ({"answer": None}, "answer", "is null"),
+    ({"answer": ...}, "answer", "is missing"),
+    ({"answer": float("nan")}, "answer", "is nan"),
+    ({"answer": "\udfff"}, "answer", "holds half of a surrogate pair, as character 0"),
+    ({"data_source": 1.5}, "data_source", "is 1.5 (float), not a text"),
+    ({"extra_info": ["x"]}, "extra_info", "is ['x'] (list), not a mapping"),
+    ({"task_id": True}, "task_id", "is True (bool), not a text or a whole number"),
+    ({"task_id": "good 0"}, "task_id", "'good 0' is the id of line 1 of "),
+]
+
+
+def _good(number: int) -> dict[str, Any]:
+    return {"prompt": f"p {number}", "answer": "1", "data_source": "s", "extra_info": {}, "task_id": f"good {number}"}
+
+
+def _bad(number: int) -> dict[str, Any]:
+    row = _good(100 + number) | BAD_ROWS[number][0]
+    return {name: value for name, value in row.items() if value is not ...}
+
+
+@pytest.mark.parametrize("number", range(len(BAD_ROWS)))
+def test_every_kind_of_bad_row_is_refused_by_line_column_and_reason(tmp_path: Path, number: int) -> None:
+    _, column, reason = BAD_ROWS[number]
+    with pytest.raises(DataError) as caught:
+        _read(tmp_path, [_good(0), _bad(number), _good(1)])
+    assert "1 of 3 rows cannot be used" in str(caught.value)
+    assert f"line 2, column '{column}': {reason}" in str(caught.value)
+    assert len(str(caught.value)) < 1000, "a long text is not repeated"
+
+
+def test_bad_rows_that_may_be_left_out_are_counted_and_named(tmp_path: Path) -> None:
+    rows = [row for number in range(len(BAD_ROWS)) for row in (_good(number), _bad(number))]
+    _jsonl(tmp_path, rows)
+    told: list[str] = []
+    tasks = read_tasks(["rows.jsonl"], base=tmp_path, columns={}, split_name="train", left_out=told.append)
+    assert [task.task_id for task in tasks] == [f"good {number}" for number in range(len(BAD_ROWS))]
+    assert len(told) == 1
+    assert told[0].startswith(f"{tmp_path / 'rows.jsonl'}: {len(BAD_ROWS)} of {2 * len(BAD_ROWS)} rows are left out:")
+    assert "line 2, column 'prompt': is null" in told[0] and f"and {len(BAD_ROWS) - 5} more" in told[0]
+
+
+def test_rows_keep_their_numbers_where_others_are_left_out(tmp_path: Path) -> None:
+    _jsonl(tmp_path, [{"prompt": None}, {"prompt": "a"}, {"prompt": None}, {"prompt": "b"}])
+    (tmp_path / "more.jsonl").write_text('{"prompt": ""}\n{"prompt": "c"}\n')
+    told: list[str] = []
+    files = ["rows.jsonl", "more.jsonl"]
+    tasks = read_tasks(files, base=tmp_path, columns={}, split_name="train", left_out=told.append)
+    assert [task.task_id for task in tasks] == ["train:1", "train:3", "train:5"]
+    assert ["2 of 4 rows" in told[0], "1 of 2 rows" in told[1]] == [True, True]
+
+
+def test_data_of_which_no_row_is_left_is_refused(tmp_path: Path) -> None:
+    _jsonl(tmp_path, [{"prompt": None}])
+    with pytest.raises(DataError, match="no rows that can be used"):
+        read_tasks(["rows.jsonl"], base=tmp_path, columns={}, split_name="train", left_out=lambda text: None)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.parquet"])
+def test_a_file_that_its_hash_was_not_taken_of_is_refused(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    if name.endswith("parquet"):
+        pq.write_table(pa.Table.from_pylist([{"prompt": "p"}]), file)
+    else:
+        file.write_text('[{"prompt": "p"}]' if name.endswith("json") else '{"prompt": "p"}')
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    (tmp_path / f"{name}.sha256").write_text(f"{digest}  {name}\n")
+    assert read_tasks([name], base=tmp_path, columns={}, split_name="train")[0].prompt == "p"
+    for noted in (f"{'0' * 64}  {name}\n", ""):
+        (tmp_path / f"{name}.sha256").write_text(noted)
+        with pytest.raises(DataError, match=rf"{name}: is not the file that {name}\.sha256 was made for"):
+            read_tasks([name], base=tmp_path, columns={}, split_name="train")
+
+
 def test_an_unknown_part_in_the_columns_map_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="did you mean 'ground_truth'"):
         _read(tmp_path, [{"prompt": "p"}], ground_trut="answer")
@@ -156,6 +241,14 @@ def test_broken_files_are_refused_in_one_line(tmp_path: Path, name: str, content
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read_tasks([name], base=tmp_path, columns={}, split_name="train")
+
+
+def test_parquet_that_holds_no_text_where_it_should_is_refused(tmp_path: Path) -> None:
+    raw = pa.array([b"good", b"\xff\xfe"], pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 2, raw.buffers())  # not validated, as in a damaged page
+    pq.write_table(pa.table({"prompt": text}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet: is not a readable parquet file"):
+        read_tasks(["a.parquet"], base=tmp_path, columns={}, split_name="train")
 
 
 def test_no_files_give_no_tasks() -> None:

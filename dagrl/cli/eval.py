@@ -78,7 +78,7 @@ def accuracies(reader: RunReader) -> dict[int, float]:
 def _judge(teams: list[Team], files: list[str], k: int, without: str | None, console: Console) -> list[Verdict]:
     from dagrl.runtime.judge import judge, problems_for
 
-    tasks = [problems_for(team, files) for team in teams]
+    tasks = [problems_for(team, files, console) for team in teams]
     if any(_keys(own) != _keys(tasks[0]) for own in tasks):
         raise DagrlError("the two runs do not have the same held-out problems", how="give them with --data FILE")
     return [judge(team, own, k=k, without=without, console=console) for team, own in zip(teams, tasks, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ import pyarrow.parquet as pq
 
 from dagrl.errors import DataError
 
+HASH_SUFFIX = ".sha256"
+"""`rows.parquet` is checked against `rows.parquet.sha256` beside it, if there is one, as `sha256sum` writes it."""
 _DEFAULT_SPLITS = {"train": "train", "val": "test"}
 
 
@@ -47,10 +50,10 @@ def _find_file(path: str, base: Path) -> Path:
 
 def _read_parquet(path: Path) -> Table:
     try:
-        table = pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
+        table = pq.read_table(pa.BufferReader(_content_of(path)), page_checksum_verification=True)
+        return _numbered(str(path), table.column_names, table.to_pylist())
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # damaged pages may hold what is no text
         raise DataError(f"is not a readable parquet file: {error}", where=str(path)) from error
-    return _numbered(str(path), table.column_names, table.to_pylist())
 
 
 def _read_jsonl(path: Path) -> Table:
@@ -104,9 +107,26 @@ def _numbered(name: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return _content_of(path).decode("utf-8")
+    except UnicodeDecodeError as error:
         raise DataError(f"cannot be read as UTF-8 text: {error}", where=str(path)) from error
+
+
+def _content_of(path: Path) -> bytes:
+    """All of a file. Raises DataError where it is not what the hash beside it was taken of."""
+    hash_path = path.with_name(path.name + HASH_SUFFIX)
+    try:
+        content = path.read_bytes()
+        noted = hash_path.read_text(encoding="utf-8", errors="replace").split() if hash_path.is_file() else None
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    if noted is not None and noted[:1] != [hashlib.sha256(content).hexdigest()]:
+        raise DataError(
+            f"is not the file that {hash_path.name} was made for: a part is damaged or was changed",
+            where=str(path),
+            how=f"make it again, or, if it was changed on purpose, remove {hash_path.name}",
+        )
+    return content
 
 
 def _parse(text: str, where: str) -> Any:

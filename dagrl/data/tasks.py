@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,12 @@ FIELDS: dict[str, tuple[str, ...]] = {
 """What a task is made of, and the columns each part is looked for in, best first; a dot goes into a nested column."""
 
 NUM_FAULTS_SHOWN = 5
+MAX_TEXT_CHARS = 5_000_000
+"""Longest text of a row: more than a million tokens, no problem but a file in the wrong place."""
 _ABSENT = object()
+
+Tell = Callable[[str], None]
+"""Is told which rows were left out."""
 
 
 class _Faults:
@@ -36,20 +40,30 @@ class _Faults:
     def add(self, row: int, column: str, what: str) -> None:
         self._found.setdefault(row, f"{self._table.places[row]}, column '{column}': {what}")
 
-    def raise_if_any(self) -> None:
+    def __contains__(self, row: int) -> bool:
+        return row in self._found
+
+    def settle(self, left_out: Tell | None) -> None:
+        """Raises DataError if there is any, or tells `left_out` instead."""
         if not self._found:
             return
         shown = list(self._found.values())[:NUM_FAULTS_SHOWN]
         if len(self._found) > len(shown):
             shown.append(f"and {len(self._found) - len(shown)} more")
-        raise DataError(
-            f"{len(self._found)} of {len(self._table.rows)} rows cannot be used:\n  " + "\n  ".join(shown),
-            where=self._table.name,
-            how="mend or remove these rows, or name other columns with data.columns",
-        )
+        count, rows = f"{len(self._found)} of {len(self._table.rows)} rows", "\n  ".join(shown)
+        if left_out is None:
+            raise DataError(
+                f"{count} cannot be used:\n  {rows}",
+                where=self._table.name,
+                how="mend or remove these rows, leave them out with data.on_bad_row=drop, or name other columns with"
+                " data.columns",
+            )
+        left_out(f"{self._table.name}: {count} are left out:\n  {rows}")
 
 
-def read_tasks(paths: Sequence[str], *, base: Path, columns: Mapping[str, str], split_name: str) -> list[Task]:
+def read_tasks(
+    paths: Sequence[str], *, base: Path, columns: Mapping[str, str], split_name: str, left_out: Tell | None = None
+) -> list[Task]:
     """All rows of `paths` in order: files (found from `base`, then the working directory) or Hugging Face names.
 
     `columns` maps parts of a task (`FIELDS`) to columns and goes before what is found by itself. Columns that are not
@@ -57,12 +71,21 @@ def read_tasks(paths: Sequence[str], *, base: Path, columns: Mapping[str, str], 
     where every row has an index of its own, else `<split>:<row>`, rows counted over all files. A data set without any
     column for the ground truth gives tasks whose ground truth is None.
 
-    No paths give no tasks. Raises DataError naming file, row and column; all bad rows of a file at once.
+    No paths give no tasks. Raises DataError naming file, row and column; all bad rows of a file at once. With
+    `left_out` such rows are left out and told to it.
     """
     _check_columns_option(columns)
-    drafts = [draft for path in paths for draft in _drafts(read_table(path, base, split_name), columns)]
+    seen: dict[str, str] = {}
+    drafts: list[dict[str, Any]] = []
+    num_rows = 0
+    for path in paths:
+        table = read_table(path, base, split_name)
+        for draft in _drafts(table, columns, seen, left_out):
+            drafts.append({**draft, "row": num_rows + draft["row"]})
+        num_rows += len(table.rows)
     if paths and not drafts:
-        raise DataError(f"the {split_name} data has no rows", where=", ".join(paths))
+        usable = " that can be used" if num_rows else ""
+        raise DataError(f"the {split_name} data has no rows{usable}", where=", ".join(paths))
     ids = _task_ids(drafts, split_name)
     return [Task(task_id=task_id, **draft["task"]) for task_id, draft in zip(ids, drafts, strict=True)]
 
@@ -77,15 +100,28 @@ def _check_columns_option(columns: Mapping[str, str]) -> None:
             )
 
 
-def _drafts(table: Table, columns: Mapping[str, str]) -> list[dict[str, Any]]:
-    """For each row its task's fields but the id (`task`), and the id it names (`id`, None if it names none)."""
+def _drafts(
+    table: Table, columns: Mapping[str, str], seen: dict[str, str], left_out: Tell | None
+) -> list[dict[str, Any]]:
+    """For each row its number (`row`), its task's fields but the id (`task`), and the id it names (`id`, or None).
+
+    `seen` gathers the ids of all files, each with its place.
+    """
     if not table.rows:
         return []
     chosen = {name: _choose(table, name, columns.get(name)) for name in FIELDS}
     faults = _Faults(table)
     drafts = [_draft(number, row, chosen, faults) for number, row in enumerate(table.rows)]
-    faults.raise_if_any()
-    return drafts
+    for number, draft in enumerate(drafts):
+        if draft["id"] is None or number in faults:
+            continue
+        task_id = str(draft["id"])
+        if task_id in seen:
+            faults.add(number, chosen["task_id"] or "task_id", f"'{task_id}' is the id of {seen[task_id]} already")
+        else:
+            seen[task_id] = f"{table.places[number]} of {table.name}"
+    faults.settle(left_out)
+    return [draft for number, draft in enumerate(drafts) if number not in faults]
 
 
 def _choose(table: Table, name: str, wanted: str | None) -> str | None:
@@ -132,7 +168,7 @@ def _draft(number: int, row: Mapping[str, Any], chosen: Mapping[str, str | None]
         values[name] = value
     task: dict[str, Any] = {name: values[name] for name in ("prompt", "ground_truth", "data_source") if name in values}
     task["extra_info"] = _extra_info(row, chosen, values.get("extra_info"))
-    return {"task": task, "id": values.get("task_id")}
+    return {"row": number, "task": task, "id": values.get("task_id")}
 
 
 def _extra_info(row: Mapping[str, Any], chosen: Mapping[str, str | None], given: Any) -> dict[str, Any]:
@@ -150,7 +186,7 @@ def _extra_info(row: Mapping[str, Any], chosen: Mapping[str, str | None], given:
 
 def _prompt_fault(value: Any) -> str | None:
     if isinstance(value, str):
-        return None if value.strip() else "is empty"
+        return _content_fault(value)
     if not isinstance(value, Sequence):
         return _got(value, "a text or a list of messages")
     if not value:
@@ -169,9 +205,21 @@ def _message_fault(number: int, message: Any) -> str | None:
 
 
 def _text_fault(value: Any) -> str | None:
-    if not isinstance(value, str):
-        return _got(value, "a text")
-    return None if value.strip() else "is empty"
+    return _content_fault(value) if isinstance(value, str) else _got(value, "a text")
+
+
+def _content_fault(text: str) -> str | None:
+    if not text.strip():
+        return "is empty"
+    if len(text) > MAX_TEXT_CHARS:
+        return f"has {len(text):,} characters, more than {MAX_TEXT_CHARS:,}"
+    if "\0" in text:
+        return f"holds a NUL, as character {text.index(chr(0))}"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"holds half of a surrogate pair, as character {error.start}"
+    return None
 
 
 def _ground_truth_fault(value: Any) -> str | None:
@@ -179,7 +227,7 @@ def _ground_truth_fault(value: Any) -> str | None:
         return _got(value, "an answer")
     if isinstance(value, float) and not math.isfinite(value):
         return f"is {value}"
-    return "is empty" if isinstance(value, str) and not value.strip() else None
+    return _content_fault(value) if isinstance(value, str) else None
 
 
 def _extra_info_fault(value: Any) -> str | None:
@@ -187,6 +235,8 @@ def _extra_info_fault(value: Any) -> str | None:
 
 
 def _task_id_fault(value: Any) -> str | None:
+    if isinstance(value, str):
+        return _content_fault(value)
     return None if _is_index(value) else _got(value, "a text or a whole number")
 
 
@@ -214,18 +264,11 @@ def _is_index(value: Any) -> bool:
 def _task_ids(drafts: Sequence[Mapping[str, Any]], split_name: str) -> list[str]:
     named = [draft["id"] for draft in drafts]
     if all(name is not None for name in named):
-        _refuse_repeated([str(name) for name in named])
         return [str(name) for name in named]
     indices = [draft["task"]["extra_info"].get("index") for draft in drafts]
     if all(_is_index(index) for index in indices) and len({str(index) for index in indices}) == len(indices):
         return [f"{split_name}:{index}" for index in indices]
-    return [f"{split_name}:{row}" for row in range(len(drafts))]
-
-
-def _refuse_repeated(ids: Sequence[str]) -> None:
-    repeated = [task_id for task_id, times in Counter(ids).items() if times > 1]
-    if repeated:
-        raise DataError(f"{len(repeated)} task ids stand more than once, such as '{repeated[0]}'", where="task_id")
+    return [f"{split_name}:{draft['row']}" for draft in drafts]
 
 
 def _nearest(word: str, known: Sequence[str] | Mapping[str, Any]) -> str | None:

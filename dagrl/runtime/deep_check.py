@@ -77,10 +77,12 @@ class _DeepCheck:
 
     def _first_task(self) -> Task | None:
         data = self._workflow.spec.config.data
+        tell = self._report.lines.append if data.on_bad_row == "drop" else None
         first = None
         for key, name in (("train_files", "train"), ("val_files", "val")):
+            files = getattr(data, key)
             try:
-                tasks = read_tasks(getattr(data, key), base=self._base, columns=data.columns, split_name=name)
+                tasks = read_tasks(files, base=self._base, columns=data.columns, split_name=name, left_out=tell)
             except DagrlError as error:
                 self._blame("E502", error, ("config", "data", key))
                 continue

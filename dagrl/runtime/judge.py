@@ -82,13 +82,14 @@ def open_team(run: Path, name: str, checkpoint: Chosen, *, allow_changes: bool) 
     return Team(run=run, name=f"{name}@{checkpoint.step}", checkpoint=checkpoint, workflow=workflow)
 
 
-def problems_for(team: Team, files: Sequence[str]) -> list[Task]:
+def problems_for(team: Team, files: Sequence[str], console: Console) -> list[Task]:
     """The rows of `files`, found from the working directory; without any, the run's own held-out problems."""
     data = team.workflow.spec.config.data
+    tell = console.note if data.on_bad_row == "drop" else None
     if files:
-        return read_tasks(files, base=Path.cwd(), columns=data.columns, split_name="val")
+        return read_tasks(files, base=Path.cwd(), columns=data.columns, split_name="val", left_out=tell)
     base = team.workflow.path.parent
-    tasks = read_tasks(data.val_files, base=base, columns=data.columns, split_name="val")
+    tasks = read_tasks(data.val_files, base=base, columns=data.columns, split_name="val", left_out=tell)
     if not tasks:
         raise DagrlError("the run has no held-out problems of its own", where=team.name, how="give --data FILE")
     return tasks[: data.val_max_prompts]

@@ -82,7 +82,8 @@ def _build(
 ) -> Trainer:
     config, base = workflow.spec.config, workflow.path.parent
     data = config.data
-    held_out = read_tasks(data.val_files, base=base, columns=data.columns, split_name="val")
+    tell = console.note if data.on_bad_row == "drop" else None
+    held_out = read_tasks(data.val_files, base=base, columns=data.columns, split_name="val", left_out=tell)
     with console.making_model() as progress:
         train = training_tasks(workflow, console, progress)
         loader, total_steps = open_loader(workflow, train)
@@ -129,7 +130,8 @@ def token_check(workflow: Workflow, pool: ModelPool) -> TokenCheck:
 def training_tasks(workflow: Workflow, console: Console, progress: Progress) -> list[Task]:
     """The problems to train on, without those that are too long."""
     data = workflow.spec.config.data
-    tasks = read_tasks(data.train_files, base=workflow.path.parent, columns=data.columns, split_name="train")
+    base, tell = workflow.path.parent, console.note if data.on_bad_row == "drop" else None
+    tasks = read_tasks(data.train_files, base=base, columns=data.columns, split_name="train", left_out=tell)
     return tasks if data.max_prompt_length is None else _within(tasks, workflow, console, progress)
 
 

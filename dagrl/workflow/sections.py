@@ -163,6 +163,8 @@ class DataSpec(Spec):
     """True drops longer prompts (counted); false refuses the data."""
     columns: dict[str, str] = {}
     """Column names where they differ: `{prompt: problem, ground_truth: answer}`."""
+    on_bad_row: Literal["fail", "drop"] = "fail"
+    """Rows that cannot be used: `fail` refuses the data, `drop` leaves them out (counted). Both name row and column."""
 
 
 class RolloutSpec(Spec):

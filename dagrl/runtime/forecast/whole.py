@@ -111,9 +111,15 @@ class _Forecaster:
         self._sizes: dict[int, ModelSize] = {}
         self._critics: dict[int, ModelSize] = {}
         data = self._config.data
-        self._train = read_tasks(data.train_files, base=self._base, columns=data.columns, split_name="train")
-        held_out = read_tasks(data.val_files, base=self._base, columns=data.columns, split_name="val")
-        self._held_out = held_out[: data.val_max_prompts]
+        self._train = self._tasks(data.train_files, "train")
+        self._held_out = self._tasks(data.val_files, "val")[: data.val_max_prompts]
+
+    def _tasks(self, files: Sequence[str], split_name: str) -> list[Task]:
+        """As the run reads them; it is the run that tells which rows it leaves out."""
+        data = self._config.data
+        unheard: list[str] = []
+        tell = unheard.append if data.on_bad_row == "drop" else None
+        return read_tasks(files, base=self._base, columns=data.columns, split_name=split_name, left_out=tell)
 
     def run(self) -> Forecast:
         data, trainer = self._config.data, self._config.trainer
