@@ -89,9 +89,12 @@ def learn(flow: Workflow) -> None:
     names = [group.name for group in flow.groups]
     check = TokenCheck(names, ["float32"] * len(names), lambda group, ids: "", stops=False)
     executor = Executor(flow, {node.node_id: Nothing(node) for node in flow.learn}, check)
-    experience = collate([])
+    asyncio.run(_learn(executor, collate([])))
+
+
+async def _learn(executor: Executor, experience: Experience) -> None:
     for _ in range(100):
-        executor.learn(experience, 0)
+        await executor.learn(experience, 0)
 
 
 def events(count: int) -> None:

@@ -18,7 +18,7 @@ class Kind(StrEnum):
     STEP = "step"
     """One step, from its first task to its last line in the logs."""
     PHASE = "phase"
-    """Play, learn, write; evaluate and checkpoint between steps."""
+    """Play, learn, write; extra play inside of learn; evaluate and checkpoint between steps."""
     NODE = "node"
     """A learn node at work."""
     SPEAK = "speak"
@@ -35,8 +35,10 @@ class Kind(StrEnum):
 
 PLAY_KINDS = (Kind.SPEAK, Kind.ENGINE, Kind.ENV, Kind.HOOK)
 """What can go on at the same time while trajectories are played."""
-PLAY, LEARN, WRITE, EVALUATE, CHECKPOINT = "play", "learn", "write", "evaluate", "checkpoint"
+PLAY, EXTRA_PLAY, LEARN, WRITE, EVALUATE, CHECKPOINT = "play", "extra play", "learn", "write", "evaluate", "checkpoint"
 """The phases."""
+IN_STEP = (PLAY, EXTRA_PLAY, LEARN, WRITE)
+"""Those of a step."""
 
 Timed = Callable[[Kind, str], AbstractContextManager[None]]
 """(kind, name of a node or unit) -> entered while that goes on; what it gives may be entered many times at once."""

@@ -76,6 +76,8 @@ class GenerationRequest:
     params: SamplingParams
     seed: int
     """64 bits; the draw at position t of the response depends on (seed, t) alone."""
+    is_initial: bool = False
+    """Asks the weights that the agent began with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +164,8 @@ class Trajectory:
     """None while it is being played."""
     reward: float = 0.0
     """The team's reward of the whole trajectory, for metrics and selection; NaN where none could be found."""
+    is_scored: bool = False
+    """A REWARD node has looked at it, and does not a second time."""
     unscored: str | None = None
     """Why no reward could be found, in a word (`undecided`, `raised`, `timeout`, …); None where there is one."""
     num_rounds: int = 0
@@ -181,6 +185,51 @@ class Trajectory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """How a rollout is played otherwise than the sample that it goes back to. Where it says nothing the same draws are
+    made, so an agent that is told the same says the same.
+
+    >>> Variation(silent=("critic",)).name
+    'without critic'
+    """
+
+    silent: tuple[str, ...] = ()
+    """Rollout nodes whose text is left out; what depends on them gets the context that they would have got."""
+    said: Mapping[str, str] = field(default_factory=dict)
+    """Rollout node to the text that it gives instead of its own."""
+    initial: tuple[str, ...] = ()
+    """Rollout nodes that speak with their initial weights."""
+    redrawn: tuple[str, int, int] | None = None
+    """(rollout node, round, number from 1): this one turn is drawn anew."""
+    is_greedy: bool = False
+    """All agents take the likeliest token."""
+
+    @property
+    def name(self) -> str:
+        """For messages and files; empty where nothing is otherwise."""
+        told = [f"without {node}" for node in self.silent]
+        told += [f"said for {node}" for node in self.said]
+        told += [f"initial {node}" for node in self.initial]
+        if self.redrawn is not None:
+            node, turn_round, number = self.redrawn
+            told.append(f"{node} of round {turn_round} drawn anew {number}")
+        return ", ".join([*told, "greedy"] if self.is_greedy else told)
+
+
+AS_SAMPLED = Variation()
+"""Nothing is otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtraRollout:
+    """A rollout besides the samples that are trained on: asked for by a learn node, scored, and thrown away."""
+
+    sample: Trajectory
+    """What it goes back to: its task, step and number, and the turns that need not be given again."""
+    variation: Variation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTrajectory:
     """A trajectory that user code broke: what a failure file holds."""
 
@@ -194,8 +243,8 @@ class FailedTrajectory:
     """Played before the fault."""
     sampling: str = "train"
     """Whether it was played to learn from (`train`) or held out (`val`)."""
-    without: tuple[str, ...] = ()
-    """Rollout nodes whose text was left out."""
+    variation: Variation = AS_SAMPLED
+    """How it was played otherwise than its sample."""
 
     @property
     def shown_step(self) -> int:

@@ -32,7 +32,7 @@ _SMALL_PASSES = 8
 
 @dataclass(frozen=True, slots=True)
 class _Agent:
-    """What the engine knows of one agent group."""
+    """What the engine knows of one agent group, or of its initial weights."""
 
     name: str
     lane: Lane
@@ -54,28 +54,32 @@ class HFGenerator:
         cache_tokens: int,
         settle_s: float = 0.0,
         num_nodes: int = 1,
+        initial: Mapping[int, HFPolicy] | None = None,
     ) -> None:
-        """`policies` by agent group; `max_rows` advance together in a lane; lanes share `cache_tokens` evenly.
+        """`policies` by agent group, `initial` those that answer requests to initial weights; `max_rows` advance
+        together in a lane; lanes share `cache_tokens` evenly.
 
         `settle_s`: how long, from its start, a wait that `away` tells of holds up the next pass. `num_nodes` of the
         play graph may lie between an answer and the request that follows from it.
         """
-        weights = {group: (id(policy.network), policy.adapter) for group, policy in policies.items()}
+        voices = {(group, False): policy for group, policy in policies.items()}
+        voices |= {(group, True): policy for group, policy in (initial or {}).items()}
+        weights = {voice: (id(policy.network), policy.adapter) for voice, policy in voices.items()}
         share = cache_tokens // len(set(weights.values()))
         lanes: dict[tuple[int, str | None], Lane] = {}
-        for group, policy in policies.items():
-            if weights[group] not in lanes:
-                lanes[weights[group]] = Lane(
+        for voice, policy in voices.items():
+            if weights[voice] not in lanes:
+                lanes[weights[voice]] = Lane(
                     policy.network,
                     policy.adapter,
-                    name=f"agent {names[group]}",
+                    name=f"agent {names[voice[0]]}" + (" (initial)" if voice[1] else ""),
                     policy=policy,
                     max_rows=max_rows,
                     cache_tokens=share,
                 )
         self._lanes = list(lanes.values())
         self._agents = {
-            group: _agent(policy, names[group], lanes[weights[group]]) for group, policy in policies.items()
+            voice: _agent(policy, names[voice[0]], lanes[weights[voice]]) for voice, policy in voices.items()
         }
         self._task: asyncio.Task[None] | None = None
         self._timed: Timed = untimed
@@ -91,7 +95,7 @@ class HFGenerator:
 
     async def generate(self, request: GenerationRequest) -> Completion:
         """Raises DagrlError where the prompt is empty or does not fit the model."""
-        agent = self._agents[request.agent_group]
+        agent = self._agents[request.agent_group, request.is_initial]
         row = Row(
             request=request,
             future=asyncio.get_running_loop().create_future(),

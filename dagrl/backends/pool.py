@@ -27,15 +27,18 @@ from dagrl.workflow.graph import Workflow
 from dagrl.workflow.groups import AgentGroup
 from dagrl.workflow.sections import ModelSpec
 
-MakeGenerator = Callable[[Mapping[int, HFPolicy], Mapping[int, str], Workflow], Generator]
-"""(policies by agent group, names by agent group, workflow) -> engine."""
+MakeGenerator = Callable[[Mapping[int, HFPolicy], Mapping[int, HFPolicy], Workflow], Generator]
+"""(policies by agent group, those with initial weights where they speak too, workflow) -> engine."""
 
 
-def _transformers_engine(policies: Mapping[int, HFPolicy], names: Mapping[int, str], workflow: Workflow) -> Generator:
+def _transformers_engine(
+    policies: Mapping[int, HFPolicy], initial: Mapping[int, HFPolicy], workflow: Workflow
+) -> Generator:
     spec = workflow.spec.config.rollout
     return HFGenerator(
         policies,
-        names,
+        {group.index: group.name for group in workflow.groups},
+        initial=initial,
         max_rows=spec.max_batch_size,
         cache_tokens=spec.prefix_cache_tokens,
         settle_s=spec.settle_s,
@@ -151,6 +154,7 @@ def build_pool(workflow: Workflow, *, total_optimizer_steps: Mapping[str, int], 
     policies = {group.index: builder.policy(group) for group in workflow.groups if group.server is None}
     tokenizers = {group.index: builder.tokenizer(group.model) for group in workflow.groups}
     references = {g.index: builder.reference(g, policies[g.index]) for g in workflow.groups if g.needs_reference}
+    initial = {g.index: builder.initial(g, policies[g.index]) for g in workflow.groups if g.speaks_as_initial}
     critics = {g.index: builder.critic(g) for g in workflow.groups if g.critic is not None}
     for group in workflow.groups:
         if group.critic_owner is not None:
@@ -162,7 +166,7 @@ def build_pool(workflow: Workflow, *, total_optimizer_steps: Mapping[str, int], 
         policies=policies,
         references=references,
         critics=critics,
-        generator=_generator(workflow, policies, remote),
+        generator=_generator(workflow, policies, initial, remote),
         remote=remote,
         modules=builder.modules(critics.values()),
     )
@@ -178,15 +182,19 @@ def _remote(workflow: Workflow, tokenizers: Mapping[int, Tokenizer]) -> OpenAIGe
     return OpenAIGenerator(seats) if seats else None
 
 
-def _generator(workflow: Workflow, policies: Mapping[int, HFPolicy], remote: OpenAIGenerator | None) -> Generator:
+def _generator(
+    workflow: Workflow,
+    policies: Mapping[int, HFPolicy],
+    initial: Mapping[int, HFPolicy],
+    remote: OpenAIGenerator | None,
+) -> Generator:
     """The engine for the agents that are here, the servers for the others."""
-    rollout = workflow.spec.config.rollout
-    names = {group.index: group.name for group in workflow.groups}
+    make = ENGINES[workflow.spec.config.rollout.engine]
     if remote is None:
-        return ENGINES[rollout.engine](policies, names, workflow)
+        return make(policies, initial, workflow)
     routes: dict[int, Generator] = {group.index: remote for group in workflow.groups if group.server is not None}
     if policies:
-        routes |= dict.fromkeys(policies, ENGINES[rollout.engine](policies, names, workflow))
+        routes |= dict.fromkeys(policies, make(policies, initial, workflow))
     return RoutedGenerator(routes)
 
 
@@ -228,9 +236,21 @@ class _Builder:
         )
 
     def reference(self, group: AgentGroup, policy: HFPolicy) -> ReferenceModel:
+        return HFReference(self._initial_network(group, policy), budget=policy.budget)
+
+    def initial(self, group: AgentGroup, policy: HFPolicy) -> HFPolicy:
+        """The policy as it began, to generate with."""
+        return HFPolicy(
+            self._initial_network(group, policy),
+            tokenizer=self.tokenizer(group.model),
+            budget=policy.budget,
+            optimizer=None,
+            adapter=None,
+        )
+
+    def _initial_network(self, group: AgentGroup, policy: HFPolicy) -> Network:
         """The policy's own network with the adapter off, if it has one; else the frozen copy of its model."""
-        network = self._frozen(group.model) if policy.adapter is None else policy.network
-        return HFReference(network, budget=policy.budget)
+        return self._frozen(group.model) if policy.adapter is None else policy.network
 
     def critic(self, group: AgentGroup) -> HFCritic:
         assert group.critic is not None and group.critic_model is not None

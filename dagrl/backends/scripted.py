@@ -132,6 +132,8 @@ class TurnKey:
     sample: int = 0
     step: int = 0
     branch: int = 0
+    draw: int = 0
+    """Which draw of the turn, where a rollout was varied."""
 
 
 def replay(texts: Mapping[TurnKey, str], run_seed: int) -> Script:
@@ -148,7 +150,8 @@ def replay(texts: Mapping[TurnKey, str], run_seed: int) -> Script:
 
 def turn_seed(run_seed: int, key: TurnKey) -> int:
     """The seed that the generation of one turn is asked with."""
-    return derive_seed(run_seed, key.step, key.task_id, key.sample, key.node_id, key.round, key.branch)
+    drawn_anew = (key.draw,) if key.draw else ()
+    return derive_seed(run_seed, key.step, key.task_id, key.sample, key.node_id, key.round, key.branch, *drawn_anew)
 
 
 class ScriptedModels:

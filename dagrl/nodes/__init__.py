@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from dagrl.algorithms import (
 )
 from dagrl.backends.base import Models
 from dagrl.nodes.advantages import Advantages, AdvantagesNode
-from dagrl.nodes.base import LearnNode
+from dagrl.nodes.base import AnyLearnNode
 from dagrl.nodes.compute import ComputeNode
+from dagrl.nodes.credit import CreditNode, Judged
+from dagrl.nodes.credit_rules import rule_of
 from dagrl.nodes.logprobs import LogprobsNode
 from dagrl.nodes.objectives import PolicyObjective, objective_of
 from dagrl.nodes.own_functions import own_estimator, own_policy_loss
@@ -28,9 +31,10 @@ from dagrl.nodes.train_actor import TrainActorNode
 from dagrl.nodes.train_critic import TrainCriticNode
 from dagrl.nodes.usage import Usage
 from dagrl.nodes.values import ValuesNode
+from dagrl.rewards.runner import call_own_reward
 from dagrl.workflow import plugins
 from dagrl.workflow.algorithm_section import POLICY_LOSSES
-from dagrl.workflow.graph import Workflow
+from dagrl.workflow.graph import Workflow, players_of
 from dagrl.workflow.kinds import Column, Node, NodeKind
 
 
@@ -52,7 +56,7 @@ class Parts:
         return self.workflow.path.parent
 
 
-def build_learn_nodes(workflow: Workflow, models: Models, usage: Usage | None = None) -> dict[str, LearnNode]:
+def build_learn_nodes(workflow: Workflow, models: Models, usage: Usage | None = None) -> dict[str, AnyLearnNode]:
     """Every learn node of the workflow that ever runs by its id, in the order they run; they count into `usage`."""
     parts = Parts(workflow=workflow, models=models, usage=Usage() if usage is None else usage)
     return {node.node_id: NODES[node.kind](node, parts) for node in workflow.learn if not _is_idle(node, workflow)}
@@ -63,23 +67,45 @@ def _is_idle(node: Node, workflow: Workflow) -> bool:
     return node.kind is NodeKind.REF_LOGPROBS and not workflow.groups[node.agent_group].needs_reference
 
 
-def _reward(node: Node, parts: Parts) -> LearnNode:
+def _reward(node: Node, parts: Parts) -> AnyLearnNode:
     return RewardNode.of(node, parts.workflow, parts.usage)
 
 
-def _old_logprobs(node: Node, parts: Parts) -> LearnNode:
+def _credit(node: Node, parts: Parts) -> AnyLearnNode:
+    workflow = parts.workflow
+    speakers = [one.node_id for one in workflow.play if one.kind is NodeKind.ROLLOUT]
+    has_env = any(one.options.env_path for one in workflow.play)
+    players = players_of(workflow)
+    rule = rule_of(node.options.credit, players, parts.seed)
+    return CreditNode(
+        node,
+        _judged(node, parts) if rule is None else rule,
+        players=players,
+        is_mute=lambda one: not has_env and set(one.variation.silent).issuperset(speakers),
+        max_failed_fraction=workflow.spec.config.rollout.max_failed_fraction,
+    )
+
+
+def _judged(node: Node, parts: Parts) -> Judged:
+    assert node.executable_ref is not None, "a judge is a function"
+    own, limit = plugins.load(node.executable_ref, parts.base), parts.workflow.spec.config.rollout.reward_timeout_s
+    judge = partial(call_own_reward, own, kwargs=node.options.reward_kwargs, timeout_s=limit)
+    return Judged(judge, node.executable_ref, parts.usage)
+
+
+def _old_logprobs(node: Node, parts: Parts) -> AnyLearnNode:
     return LogprobsNode(node, parts.models.policy(node.agent_group), Column.OLD_LOGPROBS)
 
 
-def _ref_logprobs(node: Node, parts: Parts) -> LearnNode:
+def _ref_logprobs(node: Node, parts: Parts) -> AnyLearnNode:
     return LogprobsNode(node, parts.models.reference(node.agent_group), Column.REF_LOGPROBS)
 
 
-def _values(node: Node, parts: Parts) -> LearnNode:
+def _values(node: Node, parts: Parts) -> AnyLearnNode:
     return ValuesNode(node, parts.models.critic(node.agent_group))
 
 
-def _advantages(node: Node, parts: Parts) -> LearnNode:
+def _advantages(node: Node, parts: Parts) -> AnyLearnNode:
     control = node.algorithm.kl_ctrl
     controller = _controller(control.type, control.kl_coef, control.target_kl, control.horizon)
     return AdvantagesNode(node, _estimator(node, parts), controller)
@@ -101,11 +127,11 @@ def built_in_estimator(node: Node) -> Advantages | None:
     return StreamAdvantages(node, ESTIMATORS[name].fn) if name in ESTIMATORS else None
 
 
-def _train_critic(node: Node, parts: Parts) -> LearnNode:
+def _train_critic(node: Node, parts: Parts) -> AnyLearnNode:
     return TrainCriticNode(node, parts.models.critic(node.agent_group), parts.seed)
 
 
-def _train_actor(node: Node, parts: Parts) -> LearnNode:
+def _train_actor(node: Node, parts: Parts) -> AnyLearnNode:
     horizon = node.algorithm.loss_horizon
     actor = node.actor
     return TrainActorNode(
@@ -124,7 +150,7 @@ def _policy_loss(node: Node, parts: Parts) -> PolicyObjective:
     return objective_of(node.algorithm, None if is_built_in else own_policy_loss(plugins.load(name, parts.base), name))
 
 
-def _compute(node: Node, parts: Parts) -> LearnNode:
+def _compute(node: Node, parts: Parts) -> AnyLearnNode:
     assert node.executable_ref is not None, f"COMPUTE node '{node.node_id}' has no executable_ref"
     config: Mapping[str, Any] = {**parts.workflow.resolved.get("config", {}), **node.config}
     return ComputeNode(node, plugins.load(node.executable_ref, parts.base), config)
@@ -134,8 +160,9 @@ def _controller(kind: str, coef: float, target: float, horizon: float) -> KLCont
     return AdaptiveKL(coef, target=target, horizon=horizon) if kind == "adaptive" else FixedKL(coef)
 
 
-NODES: Mapping[NodeKind, Callable[[Node, Parts], LearnNode]] = {
+NODES: Mapping[NodeKind, Callable[[Node, Parts], AnyLearnNode]] = {
     NodeKind.REWARD: _reward,
+    NodeKind.CREDIT: _credit,
     NodeKind.OLD_LOGPROBS: _old_logprobs,
     NodeKind.REF_LOGPROBS: _ref_logprobs,
     NodeKind.VALUES: _values,

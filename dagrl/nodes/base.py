@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from dagrl.errors import UserCodeError
 from dagrl.experience import Experience
 from dagrl.hooks import Inputs
-from dagrl.types import Metrics, SamplingParams, Trajectory, Turn
+from dagrl.types import ExtraRollout, Metrics, SamplingParams, Trajectory, Turn
 from dagrl.workflow.kinds import Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """How an agent is to speak where a rollout is varied."""
+
+    text: str | None = None
+    """What it gives instead of an answer of its own."""
+    is_initial: bool = False
+    """It speaks with its initial weights."""
+    draw: int = 0
+    """Which draw of the turn; 0 is the first."""
+    known: Mapping[int, Turn] = field(default_factory=dict)
+    """By branch: what it said in the sample, which stands where its prompt is the same again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +43,7 @@ class Cue:
     params: SamplingParams
     seed: int | None
     """Replaces the run's seed for its draws."""
+    part: Part = Part()
 
 
 class PlayNode(Protocol):
@@ -49,6 +64,26 @@ class LearnNode(Protocol):
     def run(self, experience: Experience, step: int) -> Metrics: ...
 
 
+class ExtraPlay(Protocol):
+    """More play in the middle of a step, with the weights and the REWARD node of the step."""
+
+    async def again(self, wanted: Sequence[ExtraRollout]) -> list[Trajectory | None]:
+        """Each of them played and scored, in the same order; None where it failed or has no reward.
+
+        Raises `FaultBudgetError` where too many fail.
+        """
+        ...
+
+
+@runtime_checkable
+class PlayingNode(Protocol):
+    """A learn node that needs more play before it can do its work."""
+
+    node: Node
+
+    async def run_playing(self, experience: Experience, step: int, play: ExtraPlay) -> Metrics: ...
+
+
 @runtime_checkable
 class Stateful(Protocol):
     """A node that changes during a run, and so is part of a checkpoint."""
@@ -58,7 +93,10 @@ class Stateful(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-def stateful(nodes: Mapping[str, LearnNode]) -> dict[str, Stateful]:
+AnyLearnNode = LearnNode | PlayingNode
+
+
+def stateful(nodes: Mapping[str, AnyLearnNode]) -> dict[str, Stateful]:
     """Those of `nodes` that have a state."""
     return {name: node for name, node in nodes.items() if isinstance(node, Stateful)}
 

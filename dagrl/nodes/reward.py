@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
 
-from dagrl.errors import FaultBudgetError, UserCodeError
+from dagrl.errors import DagrlError, FaultBudgetError, UserCodeError
 from dagrl.experience import Experience, cumulative
+from dagrl.nodes.base import AnyLearnNode
 from dagrl.nodes.usage import Usage
 from dagrl.rewards import REWARDS
 from dagrl.rewards.runner import RewardResult, call_own_reward, call_reward
@@ -68,27 +69,21 @@ class RewardNode:
 
     def run(self, experience: Experience, step: int) -> Metrics:
         self.score(experience.trajectories)
-        played = enumerate(experience.trajectories)
-        unscored = {index: one.unscored for index, one in played if one.unscored is not None}
-        for index, reason in unscored.items():
-            experience.excuse([index], f"reward_{reason}")
-        table = experience.turns
-        table.reward = torch.tensor(
-            [turn.reward for trajectory in experience.trajectories for turn in trajectory.turns], dtype=torch.float32
-        )
-        table.is_trained &= ~torch.isin(table.trajectory, torch.tensor(sorted(unscored), dtype=torch.int64))
-        metrics = reward_summary(experience.trajectories)
-        return metrics | {"unplaced": float(place(experience, self.node.groups))}
+        num_unplaced = lay_rewards(experience, self.node.groups)
+        return reward_summary(experience.trajectories) | {"unplaced": float(num_unplaced)}
 
     def score(self, trajectories: Sequence[Trajectory]) -> None:
-        """Fills `turn.reward` and `trajectory.reward`, or `trajectory.unscored` where no reward can be found.
+        """Fills `turn.reward` and `trajectory.reward`, or `trajectory.unscored` where no reward can be found; what was
+        scored before stays.
 
         Raises FaultBudgetError when the reward function failed on more than the allowed fraction.
         """
         if self._judge is None:
             return
         errors: list[UserCodeError] = []
-        for trajectory in trajectories:
+        new = [trajectory for trajectory in trajectories if not trajectory.is_scored]
+        for trajectory in new:
+            trajectory.is_scored = True
             self._usage.judge_calls += 1
             try:
                 result = self._judge(trajectory)
@@ -100,9 +95,9 @@ class RewardNode:
                 _withhold(trajectory, "undecided")
             else:
                 self._give(trajectory, result)
-        if len(errors) > self._max_failed_fraction * len(trajectories):
+        if len(errors) > self._max_failed_fraction * len(new):
             raise FaultBudgetError(
-                f"the reward function failed on {len(errors)} of {len(trajectories)} trajectories",
+                f"the reward function failed on {len(errors)} of {len(new)} trajectories",
                 where=f"node '{self.node.node_id}'",
                 how=f"first failure: {errors[0]}",
             ) from errors[0]
@@ -113,11 +108,28 @@ class RewardNode:
             trajectory.reward = 0.0
             for turn in trajectory.turns:
                 turn.reward = 0.0
-        for turn, reward in _shares(trajectory, result, self._reward_mode):
-            turn.reward += reward
+        if self._reward_mode == "by_credit":
+            self._refuse_own_rewards(result)
+        else:
+            for turn, reward in _shares(trajectory, result, self._reward_mode):
+                turn.reward += reward
         trajectory.reward += result.score
         if trajectory.turns:
             trajectory.turns[-1].reward_parts.update(result.parts)
+
+    def _refuse_own_rewards(self, result: RewardResult) -> None:
+        if result.team is None:
+            raise DagrlError(
+                "the reward function rewards agents by themselves, and the CREDIT node would share their mean out "
+                "again: it would be counted twice",
+                where=f"node '{self.node.node_id}'",
+                how="let it give one number, or take the CREDIT node away",
+            )
+
+
+def scorer_of(nodes: Mapping[str, AnyLearnNode]) -> RewardNode | None:
+    """The REWARD node among the learn nodes of a workflow; None where it has none."""
+    return next((node for node in nodes.values() if isinstance(node, RewardNode)), None)
 
 
 def _withhold(trajectory: Trajectory, kind: str) -> None:
@@ -140,6 +152,21 @@ def _shares(trajectory: Trajectory, result: RewardResult, reward_mode: RewardPla
     if reward_mode in ("team", "per_agent"):
         return shares + [(turn, result.team) for turn in last_of_group.values()]
     return [*shares, (trajectory.turns[-1], result.team)]
+
+
+def lay_rewards(experience: Experience, groups: Sequence[int]) -> int:
+    """Brings the rewards that stand in the turns into the table and onto the stream; what has none goes untrained.
+    Gives the number of rewards that found no place."""
+    played = enumerate(experience.trajectories)
+    unscored = {index: one.unscored for index, one in played if one.unscored is not None}
+    for index, reason in unscored.items():
+        experience.excuse([index], f"reward_{reason}")
+    table = experience.turns
+    table.reward = torch.tensor(
+        [turn.reward for trajectory in experience.trajectories for turn in trajectory.turns], dtype=torch.float32
+    )
+    table.is_trained &= ~torch.isin(table.trajectory, torch.tensor(sorted(unscored), dtype=torch.int64))
+    return place(experience, groups)
 
 
 def place(experience: Experience, groups: Sequence[int]) -> int:

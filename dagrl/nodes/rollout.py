@@ -9,12 +9,15 @@ from dataclasses import replace
 
 from dagrl.backends.base import Generator, Tokenizer, encode_foreign
 from dagrl.hooks import Condition, Hooks, HookScene
-from dagrl.nodes.base import ContextFull, Cue, blaming
+from dagrl.nodes.base import ContextFull, Cue, Part, blaming
 from dagrl.nodes.usage import Usage
 from dagrl.seeds import derive_seed
 from dagrl.trace_events import Kind, Timed, untimed
-from dagrl.types import Completion, GenerationRequest, Sampled, Trajectory, Turn
+from dagrl.types import Completion, FinishReason, GenerationRequest, Sampled, Trajectory, Turn
 from dagrl.workflow.kinds import Node
+
+NOBODY = -1
+"""Policy version of a text that was prescribed."""
 
 
 class RolloutNode:
@@ -73,10 +76,12 @@ class RolloutNode:
         with blaming("pre_process"), self._generator.away(), self._in_pre:
             prompt_ids = await self.hooks.pre(self._tokenizer, cue.context_ids, obs_ids, scene)
         request = self._request(cue, prompt_ids, branch)
-        with blaming("generate"), self._speaking:
-            completion = await self._generator.generate(request)
-        self._usage.prompt_tokens[self.node.agent_group] += len(prompt_ids)
-        self._usage.generated_tokens[self.node.agent_group] += len(completion.token_ids)
+        completion = self._given(cue.part, request, branch)
+        if completion is None:
+            with blaming("generate"), self._speaking:
+                completion = await self._generator.generate(request)
+            self._usage.prompt_tokens[self.node.agent_group] += len(prompt_ids)
+            self._usage.generated_tokens[self.node.agent_group] += len(completion.token_ids)
         sampled = Sampled(
             agent_group=request.agent_group,
             prompt_ids=request.prompt_ids,
@@ -90,6 +95,23 @@ class RolloutNode:
         turn.sampled = sampled
         turn.seconds = time.perf_counter() - started
         return turn
+
+    def _given(self, part: Part, request: GenerationRequest, branch: int) -> Completion | None:
+        """What needs no generation: a text that the rollout prescribes, or what the sample said to this very prompt."""
+        if part.text is not None:
+            ids = encode_foreign(self._tokenizer, part.text)[: request.params.max_tokens]
+            return Completion(
+                token_ids=tuple(ids), logprobs=None, finish_reason=FinishReason.STOP, policy_version=NOBODY
+            )
+        known = part.known.get(branch)
+        if known is None or known.prompt_ids != request.prompt_ids:
+            return None
+        return Completion(
+            token_ids=known.response_ids,
+            logprobs=known.rollout_logprobs,
+            finish_reason=known.finish_reason,
+            policy_version=known.policy_version,
+        )
 
     def _request(self, cue: Cue, prompt_ids: tuple[int, ...], branch: int) -> GenerationRequest:
         room = self._max_context_len - len(prompt_ids)
@@ -112,7 +134,9 @@ class RolloutNode:
                 self.node.node_id,
                 cue.round,
                 branch,
+                *((cue.part.draw,) if cue.part.draw else ()),
             ),
+            is_initial=cue.part.is_initial,
         )
 
     def _turn(

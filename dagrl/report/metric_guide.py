@@ -19,6 +19,32 @@ _GUIDES: Mapping[str, Guide] = {
         section=HEADLINE,
         healthy="Rises. Never moving for 20 steps: too hard, a reward that never fires, or a learning rate of nothing.",
     ),
+    # Credit
+    "credit/extra_rollouts": Guide(
+        title="Extra rollouts for credit",
+        meaning="Rollouts that the CREDIT node had played in this step; nobody trains on them.",
+        section=SPEED,
+    ),
+    "credit/unknown": Guide(
+        title="Without credit",
+        meaning="Trajectories left out because a rollout that their credit goes by failed, or the judge did.",
+        section=TRAJECTORIES,
+        healthy="0",
+        high=0.0,
+    ),
+    "credit/mean/*": Guide(
+        title="Credit of an agent",
+        meaning="Mean of what one rollout node brought to the team's reward.",
+        section=HEADLINE,
+        healthy="Above 0; at 0 for long, the team does as well without the agent.",
+    ),
+    "credit/size/*": Guide(
+        title="Size of an agent's credit",
+        meaning="Mean of the credit's absolute value.",
+        section=HEADLINE,
+        healthy="Above 0: at 0 the agent changes nothing and learns nothing.",
+        low=1e-9,
+    ),
     # Held out
     "val/accuracy": Guide(
         title="Held-out accuracy",
@@ -215,6 +241,9 @@ _GUIDES: Mapping[str, Guide] = {
         healthy="A small share of the samples; the reasons stand beside it.",
     ),
     "ledger/dropped/*": Guide(title="Samples dropped, by reason", meaning="By what became of them.", section=LEDGER),
+    "ledger/extra": Guide(
+        title="Extra rollouts", meaning="Played for credit or a baseline; never trained on.", section=LEDGER
+    ),
     "ledger/held_out": Guide(title="Held-out samples", meaning="Played for evaluations.", section=LEDGER),
     "ledger/tokens": Guide(
         title="Tokens so far",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dagrl.errors import DagrlError, StorageError
 from dagrl.report.critical_path import LearnWork
-from dagrl.trace_events import LEARN, PLAY, PLAY_KINDS, TRACE_FILE, WRITE, Kind, Span, span_of
+from dagrl.trace_events import EXTRA_PLAY, IN_STEP, PLAY, PLAY_KINDS, TRACE_FILE, Kind, Span, span_of
 
 REWARD_KIND = "REWARD"
 """Kind of the learn nodes that score."""
@@ -82,14 +82,15 @@ class StepTrace:
         ]
 
     def shares(self) -> Shares:
-        states = _states(span for span in self.of(Kind.PHASE) if span.name == PLAY)
+        states = _states(span for span in self.of(Kind.PHASE) if span.name in (PLAY, EXTRA_PLAY))
         computes = Kind.ENGINE if any(Kind.ENGINE in state for state in states) else Kind.SPEAK
         engine = sum(spent for state, spent in states.items() if computes in state)
         environments = _spent(states, Kind.ENV, but=(computes,))
         hooks = _spent(states, Kind.HOOK, but=(computes, Kind.ENV))
         rewards = sum(span.duration_us for span in self.of(Kind.NODE) if span.facts["kind"] == REWARD_KIND) / 1e6
-        learning = sum(span.duration_us for span in self.of(Kind.NODE)) / 1e6 - rewards
-        play = self.phase_seconds(PLAY)
+        extra = self.phase_seconds(EXTRA_PLAY)
+        learning = sum(span.duration_us for span in self.of(Kind.NODE)) / 1e6 - rewards - extra
+        play = self.phase_seconds(PLAY) + extra
         return Shares(
             engine=engine,
             environments=environments,
@@ -148,7 +149,7 @@ def read_timeline(run: Path) -> Timeline:
         for number, own in sorted(by_step.items())
         if any(span.kind is Kind.STEP for span in own)
     }
-    between = [span for span in spans if span.kind is Kind.PHASE and span.name not in (PLAY, LEARN, WRITE)]
+    between = [span for span in spans if span.kind is Kind.PHASE and span.name not in IN_STEP]
     return Timeline(path=path, steps=steps, between=tuple(between))
 
 

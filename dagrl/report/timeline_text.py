@@ -9,7 +9,7 @@ from typing import Any
 from dagrl.report.critical_path import Gain, LearnWork, critical_path, gain_of_agents_in_parallel
 from dagrl.report.screen import BAD, DIM, HEAD, Line, plain, table
 from dagrl.report.timeline import Shares, StepTrace, Timeline, means, total_of
-from dagrl.trace_events import CHECKPOINT, EVALUATE, LEARN, PLAY, WRITE, Kind, Span
+from dagrl.trace_events import CHECKPOINT, EVALUATE, EXTRA_PLAY, IN_STEP, Kind, Span
 
 BAR_WIDTH = 40
 _ROWS = (Kind.SPEAK, Kind.HOOK, Kind.ENV, Kind.ENGINE, Kind.NODE)
@@ -34,7 +34,7 @@ _SHARES = {
 
 def step_lines(step: StepTrace, num_cpus: int) -> list[Line]:
     """One step: every track as a bar over the step's time."""
-    phases = ", ".join(f"{name} {_seconds(step.phase_seconds(name))}" for name in (PLAY, LEARN, WRITE))
+    phases = ", ".join(f"{name} {_seconds(spent)}" for name, spent in _phases(step).items())
     body = []
     for kind in _ROWS:
         for name, spans in _by_name(step.of(kind)).items():
@@ -53,6 +53,12 @@ def step_lines(step: StepTrace, num_cpus: int) -> list[Line]:
     lines += table(head, body, right=("wall", "CPU", "calls"))
     lines += [("", ""), *_last_lines(step), *_path_lines(step.learn_work, num_cpus, step.seconds)]
     return [*lines, ("", ""), *_share_lines(step.shares())]
+
+
+def _phases(step: StepTrace) -> dict[str, float]:
+    """Seconds of each; extra play, which lies within learn, only where there was any."""
+    seconds = {name: step.phase_seconds(name) for name in IN_STEP}
+    return {name: spent for name, spent in seconds.items() if spent or name != EXTRA_PLAY}
 
 
 def run_lines(timeline: Timeline, num_cpus: int) -> list[Line]:
@@ -83,7 +89,7 @@ def as_json(timeline: Timeline, steps: Sequence[StepTrace], num_cpus: int) -> di
             {
                 "step": step.number,
                 "seconds": step.seconds,
-                "phases": {name: step.phase_seconds(name) for name in (PLAY, LEARN, WRITE)},
+                "phases": _phases(step),
                 "tracks": [
                     {"kind": str(kind), "name": name, "wall": _busy(spans), "cpu": _cpu(spans)}
                     for kind in _ROWS

@@ -16,11 +16,12 @@ from dagrl.errors import DagrlError, StorageError
 from dagrl.nodes.base import TrajectoryFault
 from dagrl.runtime.code_files import code_files
 from dagrl.runtime.console import Console
+from dagrl.runtime.conversation import draw_of
 from dagrl.runtime.debugging import post_mortem
 from dagrl.runtime.judge import playing_pool, recorded_workflow
 from dagrl.runtime.resume import differences, find_point_before
 from dagrl.runtime.session import open_player, prepare_process
-from dagrl.types import Completion, FailedTrajectory, FinishReason, Task, Trajectory, Turn
+from dagrl.types import Completion, FailedTrajectory, FinishReason, Task, Trajectory, Turn, Variation
 from dagrl.workflow.graph import Workflow
 
 _PATIENT = "config.rollout.hook_timeout_s=1e9"
@@ -89,7 +90,8 @@ def replay_capsule(file: Path, *, is_debugged: bool, console: Console) -> Encore
 def _place(failed: FailedTrajectory) -> str:
     if failed.sampling == "train":
         return f"step {failed.shown_step}"
-    return f"the evaluation after step {failed.shown_step}" + "".join(f", without {node}" for node in failed.without)
+    varied = failed.variation.name
+    return f"the evaluation after step {failed.shown_step}" + (f", {varied}" if varied else "")
 
 
 def _play(game: Any, is_debugged: bool) -> tuple[Trajectory | None, TrajectoryFault | None]:
@@ -128,6 +130,7 @@ def _recordings(workflow: Workflow, failed: FailedTrajectory, run_seed: int) -> 
             sample=failed.sample,
             step=failed.step,
             branch=turn.branch,
+            draw=draw_of(failed.variation, turn.node_id, turn.round),
         )
         completion = Completion(
             token_ids=turn.response_ids,
@@ -155,10 +158,22 @@ def _failed(content: Mapping[str, Any], file: Path) -> FailedTrajectory:
     try:
         turns = tuple(_turn(turn) for turn in told["turns"])
         step = told["step"] - (told["sampling"] == "train")  # `FailedTrajectory.shown_step`, taken back
-        whole = {**told, "task": Task(**told["task"]), "turns": turns, "without": tuple(told["without"]), "step": step}
+        whole = {**told, "task": Task(**told["task"]), "turns": turns, "step": step}
+        whole["variation"] = _variation(told["variation"])
         return FailedTrajectory(**whole)
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(f"is not a failed trajectory of this version: {error!r}", where=str(file)) from error
+
+
+def _variation(told: Mapping[str, Any]) -> Variation:
+    redrawn = told["redrawn"]
+    return Variation(
+        silent=tuple(told["silent"]),
+        said=dict(told["said"]),
+        initial=tuple(told["initial"]),
+        redrawn=None if redrawn is None else (redrawn[0], redrawn[1], redrawn[2]),
+        is_greedy=told["is_greedy"],
+    )
 
 
 def _turn(told: Mapping[str, Any]) -> Turn:

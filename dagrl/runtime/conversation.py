@@ -6,18 +6,18 @@ import asyncio
 import copy
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dagrl.environments.protocol import EnvAnswer
-from dagrl.nodes.base import ContextFull, Cue, TrajectoryFault
+from dagrl.nodes.base import ContextFull, Cue, Part, TrajectoryFault
 from dagrl.nodes.env import EnvNode, EnvSession
 from dagrl.nodes.rollout import RolloutNode
 from dagrl.nodes.transcript import PROMPT, Heard, Scribe, Transcript
 from dagrl.runtime.env_rewards import place_rewards, team_reward
 from dagrl.runtime.handover import Handover, Outcome, Round, Status, turns_of
 from dagrl.runtime.plan import EnvUnit, PlayPlan
-from dagrl.types import Observation, StopReason, Trajectory, Turn
+from dagrl.types import AS_SAMPLED, Observation, StopReason, Trajectory, Turn, Variation
 from dagrl.workflow.kinds import RewardPlacement
 
 
@@ -38,11 +38,26 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What differs between calls of `Player.play`."""
+    """What differs between rollouts of one sample."""
 
     sampling: Literal["train", "val"]
-    without: frozenset[str]
-    """Rollout nodes whose responses are left out."""
+    variation: Variation = AS_SAMPLED
+    known: Mapping[tuple[str, int], Mapping[int, Turn]] = field(default_factory=dict)
+    """By rollout node and round, then by branch: what was said in the sample that is varied."""
+
+    def part(self, name: str, round: int) -> Part:
+        """How a rollout node is to speak in a round."""
+        varied = self.variation
+        draw, is_initial, text = draw_of(varied, name, round), name in varied.initial, varied.said.get(name)
+        is_as_before = not draw and not is_initial and text is None and not varied.is_greedy
+        known = self.known.get((name, round), {}) if is_as_before else {}
+        return Part(text=text, is_initial=is_initial, draw=draw, known=known)
+
+
+def draw_of(variation: Variation, node_id: str, round: int) -> int:
+    """Which draw of the turn of a rollout node in a round is asked for; 0 is the sample's."""
+    redrawn = variation.redrawn
+    return redrawn[2] if redrawn is not None and redrawn[:2] == (node_id, round) else 0
 
 
 _URGENCY = (StopReason.TERMINATED, StopReason.ENV_TRUNCATED, StopReason.MAX_CONTEXT)
@@ -146,17 +161,19 @@ class Conversation:
                 )
             obs = []
         context = self._stage.scribe.translate(context, rollout.node.agent_group, self.trajectory.task)
-        if name in self._scene.without:
+        if name in self._scene.variation.silent:
             return Outcome(status=Status.LEFT_OUT, context=context)
         node, is_training = rollout.node, self._scene.sampling == "train"
+        params = node.sampling if is_training else node.val_sampling
         cue = Cue(
             trajectory=view,
             round=one.round,
             context_ids=context.ids,
             obs="\n".join(text for _, _, text in obs) if obs else None,
             inputs=self._handover.inputs(one, name),
-            params=node.sampling if is_training else node.val_sampling,
+            params=replace(params, temperature=0.0) if self._scene.variation.is_greedy else params,
             seed=node.sampling_seed if is_training else node.val_sampling_seed,
+            part=self._scene.part(name, one.round),
         )
         try:
             turns = await rollout.act(cue)

@@ -26,8 +26,11 @@ def place_rewards(
 
     `actions`: agent group and turn of each action; None where the agent did not speak. `turns`: all turns of the round
     in time order. chained: the last acting turn gets the team's reward. team: the last turn of every agent of the round
-    does. per_agent: each action's own, or the team's once for each agent; per_agent_chained: once at all.
+    does. per_agent: each action's own, or the team's once for each agent; per_agent_chained: once at all. by_credit: a
+    CREDIT node gives them out.
     """
+    if mode == "by_credit":
+        return
     team = team_reward(answer, [group for group, _ in actions])
     acted = [turn for _, turn in actions if turn is not None]
     if mode == "team":

@@ -9,7 +9,7 @@ from typing import Any
 
 from dagrl.errors import DagrlError
 from dagrl.experience import Experience, NonFinite
-from dagrl.nodes.base import LearnNode
+from dagrl.nodes.base import AnyLearnNode, ExtraPlay, PlayingNode
 from dagrl.runtime.nonfinite import NumericFault, numeric_fault, write_fault
 from dagrl.runtime.token_check import TokenCheck
 from dagrl.runtime.trace import Trace
@@ -19,6 +19,8 @@ from dagrl.workflow.kinds import Node, NodeKind
 
 _METRIC_PLACES: Mapping[NodeKind, str] = {
     NodeKind.REWARD: "reward",
+    NodeKind.DYNAMIC_SAMPLING: "sampling",
+    NodeKind.CREDIT: "credit",
     NodeKind.OLD_LOGPROBS: "agent_{agent}/policy",
     NodeKind.REF_LOGPROBS: "agent_{agent}/reference",
     NodeKind.VALUES: "agent_{agent}/values",
@@ -55,15 +57,20 @@ class Executor:
     def __init__(
         self,
         workflow: Workflow,
-        nodes: Mapping[str, LearnNode],
+        nodes: Mapping[str, AnyLearnNode],
         token_check: TokenCheck,
         *,
+        play: ExtraPlay | None = None,
         failures_dir: Path | None = None,
         max_nonfinite_in_a_row: int = 3,
         trace: Trace | None = None,
     ) -> None:
-        """`failures_dir`: where batches that are not finite are written, None writes none."""
+        """`play`: what gives nodes the rollouts they ask for; may be None where none of them asks.
+
+        `failures_dir`: where batches that are not finite are written, None writes none.
+        """
         self._workflow = workflow
+        self._play = play
         self._nodes = nodes
         self._token_check = token_check
         self._trace = Trace() if trace is None else trace
@@ -77,7 +84,9 @@ class Executor:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._nonfinite_in_a_row = dict(state["nonfinite_in_a_row"])
 
-    def learn(self, experience: Experience, step: int, *, only: Collection[str] | None = None) -> LearnResult:
+    async def learn(
+        self, experience: Experience, step: int, *, only: Collection[str] | None = None
+    ) -> LearnResult:
         """One step's learning, or the part of the nodes `only`.
 
         Raises NumericError when a node's numbers were not finite too often in a row, BreachError when what would be
@@ -97,7 +106,7 @@ class Executor:
             if only is not None and node.node_id not in only:
                 continue
             with self._trace.node(node, after[node.node_id]) as lap:
-                own = self._run(node, experience, step)
+                own = await self._run(node, experience, step)
             seconds[node.node_id] = lap.seconds
             place = _METRIC_PLACES[node.kind].format(
                 agent=self._workflow.groups[node.agent_group].name, node=node.node_id
@@ -111,9 +120,13 @@ class Executor:
             metrics["trajectory/given_up"] = 1.0
         return LearnResult(metrics=metrics, seconds=seconds, warnings=tuple(warnings))
 
-    def _run(self, node: Node, experience: Experience, step: int) -> Metrics:
+    async def _run(self, node: Node, experience: Experience, step: int) -> Metrics:
+        worker = self._nodes[node.node_id]
         try:
-            return self._nodes[node.node_id].run(experience, step)
+            if not isinstance(worker, PlayingNode):
+                return worker.run(experience, step)
+            assert self._play is not None, f"'{node.node_id}' needs more play, and nothing here plays"
+            return await worker.run_playing(experience, step, self._play)
         except DagrlError as error:
             place = f"step {step + 1}, node '{node.node_id}'"
             error.where = place if error.where is None else f"{place}, {error.where}"

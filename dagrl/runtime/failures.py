@@ -18,12 +18,17 @@ _MAX_NAME_CHARS = 150
 
 
 def write_failure(folder: Path, failed: FailedTrajectory, run_seed: int) -> Path:
-    """Writes `step<step>_<task>_<sample>.json`, of an evaluation `eval<step>…`, and gives its path.
+    """Writes `step<step>_<task>_<sample>.json`, of an evaluation `eval<step>…`, and gives its path; that of a varied
+    rollout ends in a hash of how it was varied.
 
     The step is numbered as it is shown. What JSON cannot hold is written as its repr."""
-    kind = "step" if failed.sampling == "train" else "eval"
-    without = "".join(f"_without_{node_id}" for node_id in failed.without)
-    path = folder / f"{kind}{failed.shown_step}{without}_{_file_name(failed.task.task_id)}_{failed.sample}.json"
+    sample, variation = f"{_file_name(failed.task.task_id)}_{failed.sample}", failed.variation
+    if failed.sampling == "train":
+        varied = f"_{hashlib.sha256(variation.name.encode()).hexdigest()[:8]}" if variation.name else ""
+        path = folder / f"step{failed.shown_step}_{sample}{varied}.json"
+    else:
+        without = "".join(f"_without_{node_id}" for node_id in variation.silent)
+        path = folder / f"eval{failed.shown_step}{without}_{sample}.json"
     content = {"run_seed": run_seed, **asdict(failed), "step": failed.shown_step}
     for turn in content["turns"]:
         del turn["sampled"]  # the same ids once more

@@ -191,7 +191,14 @@ def playing_pool(workflow: Workflow, checkpoint: Path | None, console: Console) 
     """The policies with the checkpoint's weights, or their initial ones without it; critics and references stay
     unloaded: nobody learns."""
     groups = tuple(
-        replace(group, needs_reference=False, critic_owner=None, critic=None, critic_model=None)
+        replace(
+            group,
+            needs_reference=False,
+            speaks_as_initial=False,
+            critic_owner=None,
+            critic=None,
+            critic_model=None,
+        )
         for group in workflow.groups
     )
     with console.making_model() as progress:

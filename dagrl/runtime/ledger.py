@@ -14,9 +14,10 @@ from dagrl.runtime.evaluate import Evaluation
 from dagrl.types import FailedTrajectory, Metrics, Task
 
 LEDGER_FILE = "ledger.jsonl"
-COUNTS = ("issued", "trained", "dropped", "held_out", "tokens", "prompt_tokens", "trained_tokens", "env_calls",
+COUNTS = ("issued", "trained", "dropped", "held_out", "extra", "tokens", "prompt_tokens", "trained_tokens", "env_calls",
           "judge_calls", "hook_calls")  # fmt: skip
-"""What is counted over a run. `tokens`: generated, held-out problems included."""
+"""What is counted over a run. `extra`: rollouts that nobody trains on; `tokens`: generated, those and held-out problems
+included."""
 
 Sample = tuple[int, str, int]
 """(step from 0 that issued it, task id, which of its samples)."""
@@ -36,6 +37,7 @@ class Ledger:
         self._tasks: list[str] = []
         """Issued since the last row."""
         self._num_issued = 0
+        self._num_extra = 0
         self._num_tasks = 0
         self._totals: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self._dropped: Counter[str] = Counter()
@@ -52,6 +54,11 @@ class Ledger:
         self._num_issued += len(tasks) * n
         self._totals["issued"] += len(tasks) * n
 
+    def note_extra(self, count: int) -> None:
+        """So many rollouts were played that are no samples: for credit or a baseline."""
+        self._num_extra += count
+        self._totals["extra"] += count
+
     def settle(
         self, step: int, experience: Experience, failed: Sequence[FailedTrajectory], carried: Iterable[Sample] = ()
     ) -> dict[str, Any]:
@@ -66,8 +73,8 @@ class Ledger:
         assert kept <= self._open.keys(), f"{_named(min(kept - self._open.keys()))} is carried over, but it is not out"
         self._dropped.update(dropped.values())
         self._totals.update(trained=len(trained), dropped=len(dropped))
-        tasks, issued = self._tasks, self._num_issued
-        self._tasks, self._num_issued = [], 0
+        tasks, issued, extra = self._tasks, self._num_issued, self._num_extra
+        self._tasks, self._num_issued, self._num_extra = [], 0, 0
         return {
             "step": step + 1,
             "kind": "step",
@@ -76,6 +83,7 @@ class Ledger:
             "trained": len(trained),
             "dropped": [[*sample, reason] for sample, reason in dropped.items()],
             "carried": [list(sample) for sample in self._open],
+            "extra": extra,
         } | self._spend(_trained_tokens(experience))
 
     def settle_evaluation(self, evaluation: Evaluation, num_asked: int) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Estimate:
 def estimate(group: AgentGroup, num_weights: int, num_critic_weights: int) -> Estimate:
     """What an agent's models take. An adapter's own weights are left out: they are few."""
     trains_all = group.is_trained and group.adapter is None
-    has_copy = group.needs_reference and group.adapter is None
+    has_copy = (group.needs_reference or group.speaks_as_initial) and group.adapter is None
     critic = 0
     if group.critic is not None and group.critic_model is not None:
         per_weight = _bytes(group.critic_model, is_trained=group.critic.kind == "model")

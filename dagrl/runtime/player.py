@@ -23,7 +23,7 @@ from dagrl.runtime.failures import check_budget, write_failure
 from dagrl.runtime.plan import PlayPlan, make_plan
 from dagrl.runtime.trace import Trace
 from dagrl.trace_events import Kind, Timed, untimed
-from dagrl.types import FailedTrajectory, Metrics, StopReason, Task, Trajectory
+from dagrl.types import ExtraRollout, FailedTrajectory, Metrics, StopReason, Task, Trajectory, Turn, Variation
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import Node, NodeKind, reward_placement
 
@@ -116,22 +116,33 @@ class Player:
         if unknown:
             known = ", ".join(self._stage.plan.rollouts)
             raise DagrlError(f"cannot leave out '{min(unknown)}': no such rollout node", how=f"there are: {known}")
-        await self._warm_up()
-        self._generator.begin_batch()
-        batch = _Batch(Scene(sampling=sampling, without=without), step, len(tasks) * n)
-        gate = asyncio.Semaphore(self._max_concurrency)
-        keys = [(task, sample) for task in tasks for sample in range(n)]
-        try:
-            async with asyncio.TaskGroup() as group:
-                jobs = [group.create_task(self._play_one(batch, gate, task, sample)) for task, sample in keys]
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        results = [job.result() for job in jobs]
+        scene = Scene(sampling=sampling, variation=Variation(silent=tuple(sorted(without))))
+        batch = _Batch(len(tasks) * n)
+        played = await self._play_all(batch, [_Try(scene, t, sample, step) for t in tasks for sample in range(n)])
         return PlayResult(
-            trajectories=tuple(one for one in results if isinstance(one, Trajectory)),
-            failed=tuple(one for one in results if isinstance(one, FailedTrajectory)),
+            trajectories=tuple(one for one in played if isinstance(one, Trajectory)),
+            failed=tuple(one for one in played if isinstance(one, FailedTrajectory)),
             metrics=self._metrics(batch),
         )
+
+    async def play_extra(self, wanted: Sequence[ExtraRollout]) -> list[Trajectory | FailedTrajectory]:
+        """Each varied rollout, in the same order. A turn whose prompt is that of the sample is not given again.
+
+        Raises `FaultBudgetError` as soon as too many of them failed.
+        """
+        tries = [_Try(_varied(one), one.sample.task, one.sample.sample, one.sample.step) for one in wanted]
+        return await self._play_all(_Batch(len(wanted)), tries)
+
+    async def _play_all(self, batch: _Batch, tries: Sequence[_Try]) -> list[Trajectory | FailedTrajectory]:
+        await self._warm_up()
+        self._generator.begin_batch()
+        gate = asyncio.Semaphore(self._max_concurrency)
+        try:
+            async with asyncio.TaskGroup() as group:
+                jobs = [group.create_task(self._play_one(batch, gate, one)) for one in tries]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [job.result() for job in jobs]
 
     async def play_again(self, failed: FailedTrajectory) -> Trajectory:
         """Plays the sample that failed as it was played; nothing is written or counted.
@@ -140,7 +151,7 @@ class Player:
         """
         await self._warm_up()
         self._generator.begin_batch()
-        scene = Scene(sampling="val" if failed.sampling == "val" else "train", without=frozenset(failed.without))
+        scene = Scene(sampling="val" if failed.sampling == "val" else "train", variation=failed.variation)
         start = Trajectory(task=failed.task, sample=failed.sample, step=failed.step)
         conversation = Conversation(self._stage, scene, start)
         trajectory = await conversation.play()
@@ -160,36 +171,35 @@ class Player:
         """Ends the processes of environments."""
         self._env_runner.close()
 
-    async def _play_one(
-        self, batch: _Batch, gate: asyncio.Semaphore, task: Task, sample: int
-    ) -> Trajectory | FailedTrajectory:
+    async def _play_one(self, batch: _Batch, gate: asyncio.Semaphore, one: _Try) -> Trajectory | FailedTrajectory:
         async with gate:
-            played = await self._try(batch, task, sample)
+            played = await self._attempt(batch, one)
             if not _is_unlucky(played):
-                return self._settled(batch, played)
+                return self._settled(batch, one, played)
         async with batch.alone:
             batch.num_retried += 1
-            return self._settled(batch, await self._try(batch, task, sample, is_alone=True))
+            return self._settled(batch, one, await self._attempt(batch, one, is_alone=True))
 
-    async def _try(self, batch: _Batch, task: Task, sample: int, *, is_alone: bool = False) -> Trajectory | _Broken:
-        """One attempt. A second one gives the same, draw for draw, unless it is user code that differs."""
-        trajectory = Trajectory(task=task, sample=sample, step=batch.step)
-        conversation = Conversation(self._stage, batch.scene, trajectory, is_alone=is_alone)
+    async def _attempt(self, batch: _Batch, one: _Try, *, is_alone: bool = False) -> Trajectory | _Broken:
+        """A second one gives the same, draw for draw, unless it is user code that differs."""
+        trajectory = Trajectory(task=one.task, sample=one.sample, step=one.step)
+        conversation = Conversation(self._stage, one.scene, trajectory, is_alone=is_alone)
         try:
             await conversation.play()
         except TrajectoryFault as fault:
             return _Broken(trajectory, fault)
         finally:
             batch.num_close_faults += len(conversation.close_faults)
-            self._trace.conversation_ended(f"{task.task_id}/{sample}", conversation.legs)
+            self._trace.conversation_ended(one.name, conversation.legs)
         if not trajectory.turns and trajectory.stop_reason is StopReason.MAX_CONTEXT:
             return _Broken(trajectory, TrajectoryFault("prompt_too_long", conversation.context_message))
         return trajectory
 
-    def _settled(self, batch: _Batch, played: Trajectory | _Broken) -> Trajectory | FailedTrajectory:
-        return played if isinstance(played, Trajectory) else self._fail(batch, played.trajectory, played.fault)
+    def _settled(self, batch: _Batch, one: _Try, played: Trajectory | _Broken) -> Trajectory | FailedTrajectory:
+        return played if isinstance(played, Trajectory) else self._fail(batch, one.scene, played)
 
-    def _fail(self, batch: _Batch, trajectory: Trajectory, fault: TrajectoryFault) -> FailedTrajectory:
+    def _fail(self, batch: _Batch, scene: Scene, broken: _Broken) -> FailedTrajectory:
+        trajectory, fault = broken.trajectory, broken.fault
         failed = FailedTrajectory(
             task=trajectory.task,
             sample=trajectory.sample,
@@ -197,8 +207,8 @@ class Player:
             kind=fault.kind,
             message=fault.message,
             turns=tuple(trajectory.turns),
-            sampling=batch.scene.sampling,
-            without=tuple(sorted(batch.scene.without)),
+            sampling=scene.sampling,
+            variation=scene.variation,
         )
         if self._failures_dir is not None:
             write_failure(self._failures_dir, failed, self._run_seed)
@@ -218,11 +228,9 @@ class Player:
 
 
 class _Batch:
-    """The books of one call of `play`."""
+    """The books of rollouts that are played together."""
 
-    def __init__(self, scene: Scene, step: int, size: int) -> None:
-        self.scene = scene
-        self.step = step
+    def __init__(self, size: int) -> None:
         self.size = size
         """Trajectories asked for."""
         self.failed: list[FailedTrajectory] = []
@@ -233,11 +241,33 @@ class _Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class _Try:
+    """What is to be played."""
+
+    scene: Scene
+    task: Task
+    sample: int
+    step: int
+
+    @property
+    def name(self) -> str:
+        varied = self.scene.variation.name
+        return f"{self.task.task_id}/{self.sample}" + (f" ({varied})" if varied else "")
+
+
+@dataclass(frozen=True, slots=True)
 class _Broken:
     """An attempt that came to nothing."""
 
     trajectory: Trajectory
     fault: TrajectoryFault
+
+
+def _varied(one: ExtraRollout) -> Scene:
+    known: dict[tuple[str, int], dict[int, Turn]] = {}
+    for turn in one.sample.turns:
+        known.setdefault((turn.node_id, turn.round), {})[turn.branch] = turn
+    return Scene(sampling="train", variation=one.variation, known=known)
 
 
 def _is_unlucky(played: Trajectory | _Broken) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from dagrl.backends.pool import ModelPool, build_pool
 from dagrl.errors import DagrlError
 from dagrl.experience import Experience
 from dagrl.nodes import build_learn_nodes
-from dagrl.nodes.base import LearnNode, stateful
+from dagrl.nodes.base import LearnNode, PlayingNode, stateful
 from dagrl.nodes.reward import place
 from dagrl.runtime import checkpoint
 from dagrl.runtime.code_files import code_files
@@ -34,7 +35,7 @@ from dagrl.runtime.storage import storage
 from dagrl.types import Metrics
 from dagrl.workflow import plugins
 from dagrl.workflow.graph import Workflow
-from dagrl.workflow.kinds import Column, Node, NodeKind
+from dagrl.workflow.kinds import Column, Node, NodeKind, asks_for_play
 from dagrl.workflow.nearest import did_you_mean
 from dagrl.workflow.plugins import is_reference
 
@@ -132,15 +133,24 @@ def chosen_nodes(workflow: Workflow, step: int, part: Part) -> tuple[Node, ...]:
     live = workflow.live(step)
     if part.node is not None:
         chosen = {_find(workflow, live, part.node, step)}
+        if any(asks_for_play(node) for node in live if node.node_id in chosen):
+            raise DagrlError(f"'{part.node}' has the team play more, and a replay plays nothing")
     elif part.onwards is not None:
         first = _find(workflow, live, part.onwards, step)
-        chosen = {node.node_id for node in live[[node.node_id for node in live].index(first) :]}
+        wanted = live[[node.node_id for node in live].index(first) :]
+        chosen = {node.node_id for node in _after_play(wanted)}
     else:
-        return live
+        return _after_play(live)
     in_place = [n for n, node in enumerate(live) if node.kind is NodeKind.COMPUTE and node.node_id in chosen]
     if in_place:
         chosen |= {node.node_id for node in live[: in_place[-1]] if not node.kind.is_train}
     return tuple(node for node in live if node.node_id in chosen)
+
+
+def _after_play(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """What follows the last node that has the team play more: the log holds what that one left, and not what it had."""
+    places = [place for place, node in enumerate(nodes) if asks_for_play(node)]
+    return tuple(nodes[places[-1] + 1 :] if places else nodes)
 
 
 def _find(workflow: Workflow, live: Sequence[Node], name: str, step: int) -> str:
@@ -164,7 +174,7 @@ def _nodes(workflow: Workflow, pool: ModelPool, point: ResumePoint | None) -> di
         for name, node in stateful(nodes).items():
             node.load_state_dict(point.state["nodes"][name])
         set_random_state(point.state["random"])
-    return nodes
+    return {name: node for name, node in nodes.items() if not isinstance(node, PlayingNode)}
 
 
 def _experience(workflow: Workflow, logged: LoggedStep, chosen: Sequence[Node]) -> Experience:
@@ -233,7 +243,7 @@ def _debugged(node: Node, inner: LearnNode, workflow: Workflow) -> Debugged:
 def _learn(executor: Executor, experience: Experience, step: int, chosen: Sequence[Node]) -> dict[str, Metrics]:
     """Metrics by node, under the names that they are logged by."""
     return {
-        node.node_id: executor.learn(experience, step, only={node.node_id}).metrics for node in chosen
+        node.node_id: asyncio.run(executor.learn(experience, step, only={node.node_id})).metrics for node in chosen
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dagrl.experience import Experience
 from dagrl.runtime.logged_step import LoggedStep
 from dagrl.types import Metrics
 from dagrl.workflow.graph import Workflow
-from dagrl.workflow.kinds import Column, Node, NodeKind
+from dagrl.workflow.kinds import Column, Node, NodeKind, asks_for_play
 
 TOLERANCES = {"float32": 1e-4, "bfloat16": 0.05}
 """Largest |replayed - logged| / (1 + |logged|) by the dtype of the models: another machine, or another number of
@@ -178,6 +178,8 @@ class Checker:
         later = [one for one in self._live[self._live.index(node) + 1 :] if one.node_id not in ran]
         if any(one.kind is NodeKind.COMPUTE for one in later):
             return {*map(str, Column), "reward"}
+        if any(asks_for_play(one) for one in later):
+            return {str(Column.REWARDS), "reward", "metrics"}
         if any(one.kind is NodeKind.ADVANTAGES and one.algorithm.use_kl_in_reward for one in later):
             return {str(Column.REWARDS)}
         return set()

@@ -18,11 +18,13 @@ from dagrl.data import DataLoader, read_tasks
 from dagrl.environments.runner import EnvRunner
 from dagrl.errors import DataError, StorageError
 from dagrl.nodes import build_learn_nodes
+from dagrl.nodes.reward import scorer_of
 from dagrl.nodes.transcript import PROMPT, Scribe
 from dagrl.nodes.usage import Usage
 from dagrl.runtime import manifest
 from dagrl.runtime.console import Console
 from dagrl.runtime.executor import Executor
+from dagrl.runtime.extra_play import ExtraRollouts
 from dagrl.runtime.ledger import Ledger
 from dagrl.runtime.live_status import LiveStatus
 from dagrl.runtime.player import Player
@@ -99,16 +101,24 @@ def _build(
     stack.callback(player.close)
     nodes = build_learn_nodes(workflow, pool, usage)
     console.begin(workflow, total_steps=total_steps, num_train=len(train), num_held_out=len(held_out))
+    ledger = Ledger([group.name for group in workflow.groups], usage)
     trainer = Trainer(
         workflow,
         player=player,
-        executor=Executor(workflow, nodes, token_check(workflow, pool), failures_dir=folder.failures, trace=trace),
+        executor=Executor(
+            workflow,
+            nodes,
+            token_check(workflow, pool),
+            play=ExtraRollouts(player, scorer_of(nodes), ledger, trace),
+            failures_dir=folder.failures,
+            trace=trace,
+        ),
         learn_nodes=nodes,
         loader=loader,
         val_tasks=held_out[: data.val_max_prompts],
         recorder=recorder,
         trace=trace,
-        ledger=Ledger([group.name for group in workflow.groups], usage),
+        ledger=ledger,
         total_steps=total_steps,
     )
     seed_process(config.trainer.seed)  # making a model may have drawn from it

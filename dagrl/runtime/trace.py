@@ -18,7 +18,7 @@ from typing import Any
 
 from dagrl.runtime.play_clock import PlayClock
 from dagrl.runtime.storage import storage
-from dagrl.trace_events import TRACE_FILE, Kind, Span, Timed, line_of
+from dagrl.trace_events import IN_STEP, TRACE_FILE, Kind, Span, Timed, line_of
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import Node
 
@@ -106,16 +106,17 @@ class Trace:
 
     @contextmanager
     def phase(self, name: str, *, is_played: bool = False) -> Iterator[Lap]:
-        """A part of a step, or what is done between two; `is_played` where trajectories are."""
+        """A part of a step, also inside of another, or what is done between two; `is_played` where trajectories are."""
         lap, start = Lap(), self._wall()
-        self._phase = (name, start)
+        around = self._phase, self._node
+        self._phase, self._node = (name, start), None
         self._last = ("", ())
         if is_played:
             self._play.begin()
         try:
             yield lap
         finally:
-            self._phase = None
+            self._phase, self._node = around
         end = self._wall()
         lap.seconds = end - start
         facts = self._add_play(start, end) if is_played else {}
@@ -199,7 +200,7 @@ class Trace:
         return self._homes.get(name, TEAM), name if kind is Kind.SPEAK else f"{name}: hooks"
 
     def _add(self, kind: Kind, name: str, when: tuple[float, float], place: Place, facts: Mapping[str, Any]) -> None:
-        is_coarse = kind is Kind.PHASE and name not in ("play", "learn", "write")
+        is_coarse = kind is Kind.PHASE and name not in IN_STEP
         if self._path is None or not (is_coarse or is_traced(self._step, self._num_full_steps)):
             return
         self._name_track(*place)

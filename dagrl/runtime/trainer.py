@@ -11,8 +11,8 @@ from typing import Any
 from dagrl.data import DataLoader
 from dagrl.errors import StorageError
 from dagrl.experience import Experience, collate
-from dagrl.nodes.base import LearnNode, stateful
-from dagrl.nodes.reward import RewardNode
+from dagrl.nodes.base import AnyLearnNode, stateful
+from dagrl.nodes.reward import scorer_of
 from dagrl.runtime.evaluate import Evaluation, evaluate
 from dagrl.runtime.executor import Executor
 from dagrl.runtime.ledger import Ledger
@@ -60,7 +60,7 @@ class Trainer:
         *,
         player: Player,
         executor: Executor,
-        learn_nodes: Mapping[str, LearnNode],
+        learn_nodes: Mapping[str, AnyLearnNode],
         loader: DataLoader,
         val_tasks: Sequence[Task],
         recorder: Recorder,
@@ -176,7 +176,7 @@ class Trainer:
                 played = await self._player.play(tasks, step=step, sampling="train", n=rollout.n)
             with self._trace.phase(LEARN):
                 experience = collate(played.trajectories, use_all_traj=rollout.use_all_traj)
-                learnt = self._executor.learn(experience, step) if len(experience.turns) else None
+                learnt = await self._executor.learn(experience, step) if len(experience.turns) else None
                 metrics = step_metrics(self._workflow.groups, experience, played)
             seconds: dict[str, float] = {"play": play.seconds}
             if learnt is not None:
@@ -216,7 +216,7 @@ class Trainer:
         with self._trace.after_step(self._step, EVALUATE, is_played=True):
             evaluation = await evaluate(
                 self._player,
-                self._scorer,
+                scorer_of(self._learn_nodes),
                 self._val_tasks,
                 step=self._step,
                 num_samples=rollout.val_kwargs.n,
@@ -244,6 +244,3 @@ class Trainer:
         limits = self._config.stop_when.model_dump()
         return next((one for one in budgets(limits, self._totals() | accuracy) if one.is_spent), None)
 
-    @property
-    def _scorer(self) -> RewardNode | None:
-        return next((node for node in self._learn_nodes.values() if isinstance(node, RewardNode)), None)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from dagrl.errors import Finding
 from dagrl.workflow import (
+    checks_credit,
     checks_estimators,
     checks_files,
     checks_graph,
@@ -75,6 +76,10 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
     checks_estimators.grouping_has_effect,
     checks_estimators.loss_options_have_effect,
     checks_estimators.known_traps,
+    checks_credit.one_credit_node,
+    checks_credit.credit_comes_between,
+    checks_credit.credit_counted_once,
+    checks_credit.credit_rules,
     checks_learning.budgets,
     checks_learning.kl_options_have_effect,
     checks_learning.options_have_effect,

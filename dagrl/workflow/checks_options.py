@@ -33,12 +33,14 @@ KINDS_OF_OPTION: Mapping[str, tuple[NodeKind, ...]] = {
     "env_path": _PLAYING,
     "env_kwargs": _PLAYING,
     "train_cycle": _TRAINING,
-    "reward_kwargs": _REWARDING,
+    "reward_kwargs": (*_REWARDING, NodeKind.CREDIT),
+    "credit": (NodeKind.CREDIT,),
+    "dynamic_sampling": (NodeKind.DYNAMIC_SAMPLING,),
     "combine": _REWARDING,
 }
 """Where each option works; those not named work everywhere or have a check of their own."""
 
-_REFERENCED = (NodeKind.COMPUTE, NodeKind.REWARD, NodeKind.ADVANTAGES)
+_REFERENCED = (NodeKind.COMPUTE, NodeKind.REWARD, NodeKind.ADVANTAGES, NodeKind.CREDIT)
 _ENGINES_BUILT = ("transformers",)
 _NAME = re.compile(r"[\w.-]+")
 _NODE_ROLLOUT = ("sampling", "val_kwargs")

@@ -55,7 +55,7 @@ def _references(facts: Facts) -> Iterator[tuple[tuple[Key, ...], str, Callable[[
     """Every function that the workflow names, where it does, and what its signature must be."""
     for node in facts.nodes:
         place: tuple[Key, ...] = ("nodes", node.node_id)
-        if node.kind is NodeKind.REWARD and node.executable_ref is not None:
+        if node.kind in (NodeKind.REWARD, NodeKind.CREDIT) and node.executable_ref is not None:
             reward = partial(signatures.check_reward, kwargs=node.options.reward_kwargs)
             yield (*place, "executable_ref"), node.executable_ref, reward
         if node.kind is NodeKind.COMPUTE and node.executable_ref is not None:

@@ -29,6 +29,8 @@ _COLOURS: Mapping[NodeKind, tuple[str, str]] = {
     NodeKind.ROLLOUT: ("#dbeafe", "#2563eb"),
     NodeKind.ENV: ("#dcfce7", "#16a34a"),
     NodeKind.REWARD: ("#fef9c3", "#ca8a04"),
+    NodeKind.DYNAMIC_SAMPLING: ("#ecfccb", "#65a30d"),
+    NodeKind.CREDIT: ("#fef3c7", "#d97706"),
     NodeKind.OLD_LOGPROBS: ("#f1f5f9", "#64748b"),
     NodeKind.REF_LOGPROBS: ("#f1f5f9", "#94a3b8"),
     NodeKind.VALUES: ("#ede9fe", "#7c3aed"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dagrl.workflow.groups import AgentGroup
-from dagrl.workflow.kinds import Column, Contract, Node, NodeKind
+from dagrl.workflow.kinds import ASKS_FOR_PLAY, Column, Contract, Node, NodeKind
 from dagrl.workflow.layers import NodeConfigSpec
 from dagrl.workflow.outline import Outline
 from dagrl.workflow.spec import WorkflowSpec
@@ -50,7 +50,7 @@ class Facts:
 
 def carries_data(facts: Facts, before: Node, after: Node) -> bool:
     """Whether `after` uses what `before` makes, or must wait for it because it changes a model that `before` reads."""
-    if before.kind.is_play or NodeKind.COMPUTE in (before.kind, after.kind):
+    if before.kind.is_play or {before.kind, after.kind} & {NodeKind.COMPUTE, *ASKS_FOR_PLAY}:
         return True
     first, second = facts.contracts[before.node_id], facts.contracts[after.node_id]
     return bool(first.writes & second.reads) or second.trains_model in first.reads_model

@@ -14,7 +14,7 @@ from dagrl.workflow import checks, dialects, overrides
 from dagrl.workflow.document import anchor_paths, load_document
 from dagrl.workflow.facts import Facts
 from dagrl.workflow.groups import AgentGroup, trains_in_step
-from dagrl.workflow.kinds import Column, Contract, Node, NodeKind, contract
+from dagrl.workflow.kinds import ASKS_FOR_PLAY, Column, Contract, Node, NodeKind, contract
 from dagrl.workflow.layers import NodeConfigSpec
 from dagrl.workflow.outline import Outline
 from dagrl.workflow.resolve import Resolver, merge_critic_trainers, node_configs, with_defaults, with_env_rewards
@@ -23,7 +23,7 @@ from dagrl.workflow.sharing import critic_owners
 from dagrl.workflow.spec import WorkflowSpec
 from dagrl.workflow.tree import COMMAND_LINE, Mark, finding, plain
 
-_ALWAYS_LIVE = (NodeKind.REWARD, NodeKind.COMPUTE)
+_ALWAYS_LIVE = (NodeKind.REWARD, NodeKind.COMPUTE, *ASKS_FOR_PLAY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +95,12 @@ class Workflow:
         if node.kind.is_train:
             return self.trains(node, step)
         return node.kind in _ALWAYS_LIVE or bool(told.writes & needed)
+
+
+def players_of(workflow: Workflow) -> list[str]:
+    """The rollout nodes whose agent is trained: those whom credit is shared out among."""
+    speakers = [node for node in workflow.play if node.kind is NodeKind.ROLLOUT]
+    return [node.node_id for node in speakers if workflow.groups[node.agent_group].is_trained]
 
 
 def load_workflow(path: str | Path, overrides: Sequence[str] = (), *, load_plugins: bool = False) -> Workflow:

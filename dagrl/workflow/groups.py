@@ -24,6 +24,8 @@ class AgentGroup:
     """False for a frozen agent: it has no TRAIN_ACTOR node."""
     needs_reference: bool
     """True where a REF_LOGPROBS node reads its initial weights."""
+    speaks_as_initial: bool = False
+    """True where a CREDIT node puts what its initial weights say in place of its text."""
     critic_owner: int | None
     """The group whose critic it uses (its own index where it owns one); None without a critic."""
     critic: CriticSpec | None

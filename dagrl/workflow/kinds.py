@@ -94,8 +94,10 @@ _KINDS: dict[tuple[NodeType, NodeRole, bool], NodeKind] = {
     (NodeType.MODEL_TRAIN, NodeRole.CRITIC, False): NodeKind.TRAIN_CRITIC,
 }
 
-NOT_BUILT_YET = (NodeKind.CREDIT, NodeKind.DYNAMIC_SAMPLING)
+NOT_BUILT_YET = (NodeKind.DYNAMIC_SAMPLING,)
 """Kinds that a file may name and that are refused by name."""
+ASKS_FOR_PLAY = (NodeKind.CREDIT, NodeKind.DYNAMIC_SAMPLING)
+"""Kinds that may have the team play in the middle of a step; they change rewards, or trajectories, in place."""
 
 
 def kind_of(node_type: NodeType, node_role: NodeRole, only_forward_compute: bool) -> NodeKind | None:
@@ -166,6 +168,8 @@ def contract(node: Node, critic_owner_of: Sequence[int | None]) -> Contract:
         return Contract(writes=_columns((Column.REF_LOGPROBS,), every))
     if node.kind is NodeKind.VALUES:
         return Contract(writes=_columns((Column.VALUES,), every), reads_model=_critic(node, critic_owner_of))
+    if node.kind in ASKS_FOR_PLAY:
+        return Contract(reads=_columns((Column.REWARDS,), every), reads_model=_policies(len(critic_owner_of)))
     if node.kind is NodeKind.ADVANTAGES:
         return Contract(
             reads=_columns(_advantage_reads(node), every) | _values_of_own_estimator(node, critic_owner_of),
@@ -210,6 +214,11 @@ def old_logprobs_column(actor: ActorSpec) -> Column:
     return Column.ROLLOUT_LOGPROBS if actor.old_logprobs == "rollout" else Column.OLD_LOGPROBS
 
 
+def asks_for_play(node: Node) -> bool:
+    """Whether a learn node may have the team play in the middle of a step."""
+    return node.kind in ASKS_FOR_PLAY
+
+
 def is_chained(algorithm: AlgorithmSpec) -> bool:
     """True if the estimator carries credit from agent to agent through the whole trajectory."""
     return algorithm.adv_estimator in CHAINED_ESTIMATORS
@@ -230,12 +239,15 @@ def norm_adv_of(algorithm: AlgorithmSpec) -> Literal["none", "batch", "agent"]:
     return "none" if is_raw else "batch"
 
 
-RewardPlacement = Literal["chained", "team", "per_agent", "per_agent_chained"]
-"""`reward_mode`, and `per_agent` with an estimator that chains: there a team's number must be given only once."""
+RewardPlacement = Literal["chained", "team", "per_agent", "per_agent_chained", "by_credit"]
+"""`reward_mode`; `per_agent` with an estimator that chains, where a team's number must be given only once; and where a
+CREDIT node gives out what REWARD found."""
 
 
 def reward_placement(nodes: Sequence[Node], algorithm: AlgorithmSpec) -> RewardPlacement:
     """Who gets what; `nodes` are all nodes of the workflow."""
+    if any(node.kind is NodeKind.CREDIT for node in nodes):
+        return "by_credit"
     mode = reward_mode_of(algorithm)
     chains = any(node.kind is NodeKind.ADVANTAGES and is_chained(node.algorithm) for node in nodes)
     return "per_agent_chained" if mode == "per_agent" and chains else mode
@@ -247,6 +259,10 @@ def _columns(columns: tuple[Column, ...], groups: tuple[int, ...]) -> frozenset[
 
 def _policy(node: Node) -> frozenset[str]:
     return frozenset({f"policy_{node.agent_group}"})
+
+
+def _policies(num_groups: int) -> frozenset[str]:
+    return frozenset(f"policy_{group}" for group in range(num_groups))
 
 
 def _critic(node: Node, critic_owner_of: Sequence[int | None]) -> frozenset[str]:

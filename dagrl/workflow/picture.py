@@ -16,6 +16,8 @@ KIND_TEXT = {
     NodeKind.ROLLOUT: "speaks",
     NodeKind.ENV: "environment",
     NodeKind.REWARD: "reward",
+    NodeKind.DYNAMIC_SAMPLING: "keeps what differs",
+    NodeKind.CREDIT: "credit",
     NodeKind.OLD_LOGPROBS: "old log-probs",
     NodeKind.REF_LOGPROBS: "reference log-probs",
     NodeKind.VALUES: "values",

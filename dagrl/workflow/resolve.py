@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dagrl.errors import Finding
 from dagrl.workflow.algorithm_section import CHAINED_ESTIMATORS, AlgorithmSpec
 from dagrl.workflow.groups import AgentGroup
-from dagrl.workflow.kinds import Column, Node, NodeKind, contract, is_chained
+from dagrl.workflow.kinds import ASKS_FOR_PLAY, Column, Node, NodeKind, contract, is_chained
 from dagrl.workflow.layers import NodeConfigSpec, given, over, over_model, params_of, sampling_of, val_sampling_of
 from dagrl.workflow.outline import Outline, kind
 from dagrl.workflow.schema import validate
@@ -16,7 +16,7 @@ from dagrl.workflow.sections import ModelSpec, SamplingSpec
 from dagrl.workflow.spec import AgentGroupSpec, AgentOptions, NodeSpec, WorkflowSpec
 from dagrl.workflow.tree import find
 
-_ALL_GROUPS = (NodeKind.ADVANTAGES, NodeKind.REWARD, NodeKind.COMPUTE)
+_ALL_GROUPS = (NodeKind.ADVANTAGES, NodeKind.REWARD, NodeKind.COMPUTE, *ASKS_FOR_PLAY)
 POLICY_KINDS = (NodeKind.ROLLOUT, NodeKind.OLD_LOGPROBS, NodeKind.REF_LOGPROBS, NodeKind.TRAIN_ACTOR)
 
 
@@ -29,7 +29,8 @@ def with_defaults(spec: WorkflowSpec) -> WorkflowSpec:
 def _complete(algorithm: AlgorithmSpec, spec: WorkflowSpec) -> AlgorithmSpec:
     estimators = [_own_estimator(node) or algorithm.adv_estimator for node in spec.nodes if _finds_advantages(node)]
     is_chain = all(name in CHAINED_ESTIMATORS for name in estimators or [algorithm.adv_estimator])
-    mode = algorithm.reward_mode or ("chained" if is_chain else "team")
+    is_credited = any(kind(node) is NodeKind.CREDIT for node in spec.nodes)
+    mode = algorithm.reward_mode or ("per_agent" if is_credited else "chained" if is_chain else "team")
     alternates = any(node.agent_options.train_cycle is not None for node in spec.nodes)
     order = algorithm.update_order or ("cycle" if alternates else "simultaneous")
     return algorithm.model_copy(update={"reward_mode": mode, "update_order": order})
@@ -136,6 +137,7 @@ class Resolver:
             actor=over(self.spec.config.actor, _as_optim(spec)) if trainer is None else trainer.actor,
             is_trained=trainer is not None,
             needs_reference=_reads_reference(index, nodes, self.owners),
+            speaks_as_initial=trainer is not None and _asks_initial(nodes),
             critic_owner=self.owners[index],
             critic=critic.critic if critic is not None else None,
             critic_model=over_model(model, critic.critic.model) if owns_critic and critic is not None else None,
@@ -167,6 +169,11 @@ def _as_optim(group: AgentGroupSpec) -> dict[str, object]:
 def _reads_reference(group: int, nodes: Sequence[Node], owners: Sequence[int | None]) -> bool:
     has_node = any(node.kind is NodeKind.REF_LOGPROBS and node.agent_group == group for node in nodes)
     return has_node and any((Column.REF_LOGPROBS, group) in contract(node, owners).reads for node in nodes)
+
+
+def _asks_initial(nodes: Sequence[Node]) -> bool:
+    credits = [node.options.credit for node in nodes if node.kind is NodeKind.CREDIT]
+    return any(credit.instead == "initial" for credit in credits)
 
 
 def merge_critic_trainers(nodes: Sequence[Node], owners: Sequence[int | None]) -> list[Node]:
@@ -208,6 +215,7 @@ def _descendants(names: set[str], nodes: Sequence[Node]) -> set[str]:
     return found
 
 
+_READ_REWARDS = (NodeKind.ADVANTAGES, *ASKS_FOR_PLAY)
 ENV_REWARDS = "env_rewards"
 """Id of the node that lays the environment's rewards on the stream where a file has no REWARD node."""
 
@@ -231,7 +239,7 @@ def with_env_rewards(nodes: Sequence[Node], spec: WorkflowSpec) -> list[Node]:
     )  # fmt: skip
     position = max(index for index, node in enumerate(nodes) if node.kind.is_play) + 1
     later = [
-        replace(node, dependencies=(*node.dependencies, name)) if node.kind is NodeKind.ADVANTAGES else node
+        replace(node, dependencies=(*node.dependencies, name)) if node.kind in _READ_REWARDS else node
         for node in nodes
     ]
     return [*later[:position], bringer, *later[position:]]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from dagrl.workflow.extra_play_section import CreditSpec, DynamicSamplingSpec
 from dagrl.workflow.fields import Count, Paths, PositiveInt, Spec
 from dagrl.workflow.sections import (
     AdapterSpec,
@@ -85,9 +86,13 @@ class AgentOptions(Spec):
     role_name: str | None = None
     """Name in conversations that are shown, and in pictures; the node's id if not given."""
     reward_kwargs: dict[str, Any] = {}
-    """Keyword arguments for the function of a REWARD node."""
+    """Keyword arguments for the function of a REWARD or CREDIT node."""
     combine: Literal["replace", "add"] = "replace"
     """REWARD node together with `rewards_with_env`: `add` adds to the environment's rewards."""
+    credit: CreditSpec = CreditSpec()
+    """How a CREDIT node shares the team's reward out."""
+    dynamic_sampling: DynamicSamplingSpec = DynamicSamplingSpec()
+    """What a DYNAMIC_SAMPLING node keeps, and how it asks for more."""
 
 
 class NodeSpec(Spec):

@@ -106,11 +106,24 @@ def failing(one):
 
 def test_a_failing_reward_function_stops_the_run_past_the_allowed_fraction_only():
     good = lambda one: failing(one) if one.task.task_id == "a" else RewardResult(team=1.0)  # noqa: E731
-    batch = [two_rounds()] + [trajectory(f"b{n}", [turn(0, 0, [5])]) for n in range(3)]
-    reward_node(good, allowed=0.25).score(batch)
-    assert [one.unscored for one in batch] == ["raised", None, None, None]
+
+    def batch():
+        return [two_rounds()] + [trajectory(f"b{n}", [turn(0, 0, [5])]) for n in range(3)]
+
+    scored = batch()
+    reward_node(good, allowed=0.25).score(scored)
+    assert [one.unscored for one in scored] == ["raised", None, None, None]
     with pytest.raises(FaultBudgetError, match=r"1 of 4"):
-        reward_node(good, allowed=0.2).score(batch)
+        reward_node(good, allowed=0.2).score(batch())
+
+
+def test_what_was_scored_is_not_judged_again():
+    seen = []
+    node = reward_node(lambda one: seen.append(one) or RewardResult(team=1.0))
+    scored, new = two_rounds(), two_rounds()
+    node.score([scored])
+    node.score([scored, new])
+    assert [id(one) for one in seen] == [id(scored), id(new)]
 
 
 def test_the_default_reward_reads_the_response_not_the_prompt():

@@ -104,7 +104,7 @@ def rehearse(
         env_reward_mode=None,
     )
     found = Rehearsal(turns={name: [] for name in plan.rollouts})
-    scene = Scene(sampling=sampling, without=frozenset())
+    scene = Scene(sampling=sampling)
     for task in tasks:
         try:
             played = asyncio.run(Conversation(stage, scene, Trajectory(task=task, sample=0, step=0)).play())
