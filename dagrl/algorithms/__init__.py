@@ -28,6 +28,7 @@ from dagrl.algorithms.policy_loss import (
     ppo_loss,
 )
 from dagrl.algorithms.reinforce import reinforce_plus_plus
+from dagrl.algorithms.remax import remax
 from dagrl.algorithms.role_baseline import RoleBaselines
 from dagrl.algorithms.rollout_correction import ROLLOUT_CORRECTIONS, correction_weights
 from dagrl.algorithms.scan import reverse_linear_scan
@@ -75,7 +76,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "gae": Estimator(fn=gae, needs_critic=True, is_chained=False),
     "reinforce_plus_plus": Estimator(fn=reinforce_plus_plus, needs_critic=False, is_chained=False),
 }
-"""Those that go along the stream token by token; `RELATIVE_ESTIMATORS` compare rows, and so does `spiral`."""
+"""Those that go along the stream token by token; `RELATIVE_ESTIMATORS` compare rows, and so do `spiral` and `remax`."""
 
 POLICY_LOSSES: Mapping[str, PolicyLossFunction] = {
     "ppo": ppo_loss,
@@ -134,6 +135,7 @@ __all__ = [
     "numbered",
     "ppo_loss",
     "reinforce_plus_plus",
+    "remax",
     "reverse_linear_scan",
     "sapo_loss",
     "sequential_factor",

@@ -21,6 +21,7 @@ from dagrl.nodes.base import AnyLearnNode
 from dagrl.nodes.compute import ComputeNode
 from dagrl.nodes.credit import CreditNode, Judged
 from dagrl.nodes.credit_rules import rule_of
+from dagrl.nodes.greedy_advantages import GreedyAdvantagesNode
 from dagrl.nodes.logprobs import LogprobsNode
 from dagrl.nodes.objectives import PolicyObjective, objective_of
 from dagrl.nodes.own_functions import own_estimator, own_policy_loss
@@ -33,7 +34,7 @@ from dagrl.nodes.usage import Usage
 from dagrl.nodes.values import ValuesNode
 from dagrl.rewards.runner import call_own_reward
 from dagrl.workflow import plugins
-from dagrl.workflow.algorithm_section import POLICY_LOSSES
+from dagrl.workflow.algorithm_section import PLAYING_ESTIMATORS, POLICY_LOSSES
 from dagrl.workflow.graph import Workflow, players_of
 from dagrl.workflow.kinds import Column, Node, NodeKind
 
@@ -108,6 +109,8 @@ def _values(node: Node, parts: Parts) -> AnyLearnNode:
 def _advantages(node: Node, parts: Parts) -> AnyLearnNode:
     control = node.algorithm.kl_ctrl
     controller = _controller(control.type, control.kl_coef, control.target_kl, control.horizon)
+    if node.algorithm.adv_estimator in PLAYING_ESTIMATORS:
+        return GreedyAdvantagesNode(node, controller)
     return AdvantagesNode(node, _estimator(node, parts), controller)
 
 
@@ -118,7 +121,8 @@ def _estimator(node: Node, parts: Parts) -> Advantages:
 
 
 def built_in_estimator(node: Node) -> Advantages | None:
-    """The estimator of an ADVANTAGES node as it is at the first step; None for one of the user's own."""
+    """The estimator of an ADVANTAGES node as it is at the first step; None for one of the user's own and one
+    that has rollouts played."""
     name = node.algorithm.adv_estimator
     if name in RELATIVE_ESTIMATORS:
         return RowAdvantages(node, AgainstGroup(RELATIVE_ESTIMATORS[name]))

@@ -45,6 +45,24 @@ _GUIDES: Mapping[str, Guide] = {
         healthy="Above 0: at 0 the agent changes nothing and learns nothing.",
         low=1e-9,
     ),
+    "advantage/extra_rollouts": Guide(
+        title="Greedy rollouts",
+        meaning="One of each prompt, played for remax's baseline; nobody trains on them.",
+        section=SPEED,
+    ),
+    "advantage/greedy_reward": Guide(
+        title="Reward of the greedy rollouts",
+        meaning="Mean over agents of what they earn in the greedy rollouts that remax compares with.",
+        section=HEADLINE,
+        healthy="Near the reward of the samples or above it.",
+    ),
+    "advantage/without_baseline": Guide(
+        title="Without a baseline",
+        meaning="Trajectories left out because their greedy rollout failed or has no reward.",
+        section=TRAJECTORIES,
+        healthy="0",
+        high=0.0,
+    ),
     # Held out
     "val/accuracy": Guide(
         title="Held-out accuracy",

@@ -75,7 +75,7 @@ def recompute_step(workflow: Workflow, path: Path, row: Row, found: Recomputed) 
     for node in live:
         if node.kind is NodeKind.ADVANTAGES and _estimator(node) is None:
             name = node.algorithm.adv_estimator
-            found.left_out.add(f"advantages by {name}, an estimator of your own or one that remembers earlier steps")
+            found.left_out.add(f"advantages by {name}, which is your own or goes by more than the log has")
 
 
 def recompute_evaluation(workflow: Workflow, path: Path, row: Row, found: Recomputed) -> None:
@@ -148,7 +148,8 @@ def _compare_columns(experience: Experience, rows: Rows, name: str, found: Recom
 
 
 def _estimator(node: Node) -> Advantages | None:
-    """None where one step's log does not hold all that it goes by: the user's own, and those that have a state."""
+    """None where one step's log does not hold all that it goes by: the user's own, and those that have a state or have
+    rollouts played."""
     estimator = built_in_estimator(node)
     return None if estimator is None or estimator.state_dict() else estimator
 

@@ -12,7 +12,9 @@ STREAM_ESTIMATORS = ("gae_marft", "gae", "reinforce_plus_plus")
 """Names of `algorithms.ESTIMATORS`, known here so that a file is checked without torch."""
 RELATIVE_ESTIMATORS = ("grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline", "opo", "maxrl", "cpgd")
 """Names of `algorithms.RELATIVE_ESTIMATORS`: a score beside the scores of its group."""
-ADV_ESTIMATORS = (*STREAM_ESTIMATORS, *RELATIVE_ESTIMATORS, "spiral")
+PLAYING_ESTIMATORS = ("remax",)
+"""Those that have extra rollouts played."""
+ADV_ESTIMATORS = (*STREAM_ESTIMATORS, *RELATIVE_ESTIMATORS, "spiral", *PLAYING_ESTIMATORS)
 WHITENED_ESTIMATORS = ("gae_marft", "gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
 """Those whose advantages are normalised unless `norm_adv` says otherwise."""
 ESTIMATORS_WITH_CRITIC = ("gae_marft", "gae")
@@ -43,7 +45,7 @@ class KlCtrlSpec(Spec):
 class AlgorithmSpec(Spec):
     adv_estimator: str = "gae_marft"
     """gae_marft · gae · reinforce_plus_plus · grpo · dr_grpo · rloo · reinforce_plus_plus_baseline · opo · maxrl ·
-    cpgd · spiral · `file.py:function`."""
+    cpgd · spiral · remax (one greedy rollout of each prompt) · `file.py:function`."""
     group_by: tuple[Literal["prompt", "agent", "node", "turn"], ...] = ("prompt", "agent")
     """Whom grpo and its relatives compare: rows that agree in all of these. [prompt] is GRPO, [prompt, agent] Dr. MAS
     and MAGRPO, [prompt, agent, turn] AT-GRPO; node tells the roles of one policy apart, turn is the round."""
@@ -71,7 +73,7 @@ class AlgorithmSpec(Spec):
     own. By default `chained` for estimators that chain, `team` for the others."""
     norm_adv: Literal["none", "batch", "agent"] | None = None
     """Advantages to mean 0 and deviation 1 over the trained tokens of the batch, or of each agent; none leaves them. By
-    default batch for GAE and REINFORCE++, none for those that compare within groups and for spiral."""
+    default batch for GAE and REINFORCE++, none for those that compare within groups, spiral and remax."""
     use_kl_in_reward: bool = False
     """Takes the KL to the reference off the reward of every token; needs a REFERENCE node."""
     kl_penalty: Literal["k1", "k2", "k3", "abs"] = "k1"

@@ -72,6 +72,7 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
     checks_estimators.moments_are_to_the_sampler,
     checks_estimators.corrections_have_two_policies,
     checks_estimators.groups_have_members,
+    checks_estimators.greedy_rollouts_differ,
     checks_estimators.turns_are_compared_as_turns,
     checks_estimators.grouping_has_effect,
     checks_estimators.loss_options_have_effect,

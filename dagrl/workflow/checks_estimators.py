@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dagrl.errors import Finding
 from dagrl.workflow.algorithm_section import (
     BATCH_LOSSES,
+    PLAYING_ESTIMATORS,
     RELATIVE_ESTIMATORS,
     SEQUENCE_LOSSES,
     STREAM_ESTIMATORS,
@@ -91,6 +92,25 @@ def groups_have_members(facts: Facts) -> list[Finding]:
         place: Path = ("config", "rollout", "n")
         return [facts.outline.fault("E406", message, place, hint="for example rollout.n=8")]
     return []
+
+
+def greedy_rollouts_differ(facts: Facts) -> list[Finding]:
+    """What remax compares with must be another rollout, and rewards that are placed alike."""
+    nodes = _estimating(facts, PLAYING_ESTIMATORS)
+    if not nodes:
+        return []
+    name, findings = nodes[0].algorithm.adv_estimator, []
+    if all(node.sampling.temperature == 0.0 for node in facts.of_kind(NodeKind.ROLLOUT)):
+        message = f"{name} compares samples with the greedy rollout, and all agents are sampled with temperature 0: "
+        message += "all advantages are 0"
+        place: Path = ("config", "rollout", "sampling", "temperature")
+        findings.append(facts.outline.fault("E406", message, place, hint="sample with a temperature above 0"))
+    for credit in facts.of_kind(NodeKind.CREDIT):
+        message = f"{name} compares with the team's reward in a greedy rollout, which '{credit.node_id}' shares out in "
+        message += "the samples alone"
+        hint = "use grpo or reinforce_plus_plus, or take the CREDIT node away"
+        findings.append(facts.outline.fault("E406", message, ("nodes", credit.node_id), hint=hint))
+    return findings
 
 
 def turns_are_compared_as_turns(facts: Facts) -> list[Finding]:

@@ -15,9 +15,7 @@ from dagrl.workflow.outline import Outline, kind
 from dagrl.workflow.plugins import is_reference
 from dagrl.workflow.tree import Path
 
-PLANNED_ESTIMATORS = ("remax",)
-"""Estimators of the contract that are not built yet."""
-_NAMED = (("adv_estimator", ADV_ESTIMATORS, PLANNED_ESTIMATORS), ("policy_loss", POLICY_LOSSES, ()))
+_NAMED = (("adv_estimator", ADV_ESTIMATORS), ("policy_loss", POLICY_LOSSES))
 
 
 def known_names(outline: Outline) -> list[Finding]:
@@ -34,17 +32,13 @@ def known_names(outline: Outline) -> list[Finding]:
 
 def _unknown_names(outline: Outline, said: Mapping[str, Any], section: Path) -> list[Finding]:
     findings = []
-    for key, known, planned in _NAMED:
+    for key, known in _NAMED:
         place: Path = (*section, key)
         word = said.get(key)
         if word in known or not isinstance(word, str) or is_reference(word):
             continue
-        if word in planned:
-            hint = f"built are: {', '.join(known)}; your own goes in as file.py:function"
-            findings.append(outline.fault("E206", f"{key} '{word}' is not built yet", place, hint=hint))
-        else:
-            hint = f"{did_you_mean(word, known)}; or file.py:function"
-            findings.append(outline.fault("E401", f"unknown {key} '{word}'", place, hint=hint))
+        hint = f"{did_you_mean(word, known)}; or file.py:function"
+        findings.append(outline.fault("E401", f"unknown {key} '{word}'", place, hint=hint))
     return findings
 
 

@@ -12,6 +12,7 @@ from dagrl.workflow.algorithm_section import (
     ADV_ESTIMATORS,
     CHAINED_ESTIMATORS,
     ESTIMATORS_WITH_CRITIC,
+    PLAYING_ESTIMATORS,
     WHITENED_ESTIMATORS,
     AlgorithmSpec,
 )
@@ -174,6 +175,7 @@ def contract(node: Node, critic_owner_of: Sequence[int | None]) -> Contract:
         return Contract(
             reads=_columns(_advantage_reads(node), every) | _values_of_own_estimator(node, critic_owner_of),
             writes=_columns((Column.ADVANTAGES, Column.RETURNS), every),
+            reads_model=_policies(len(critic_owner_of)) if asks_for_play(node) else frozenset(),
         )
     if node.kind is NodeKind.TRAIN_CRITIC:
         owner = critic_owner_of[node.agent_group]
@@ -216,7 +218,9 @@ def old_logprobs_column(actor: ActorSpec) -> Column:
 
 def asks_for_play(node: Node) -> bool:
     """Whether a learn node may have the team play in the middle of a step."""
-    return node.kind in ASKS_FOR_PLAY
+    return node.kind in ASKS_FOR_PLAY or (
+        node.kind is NodeKind.ADVANTAGES and node.algorithm.adv_estimator in PLAYING_ESTIMATORS
+    )
 
 
 def is_chained(algorithm: AlgorithmSpec) -> bool:

@@ -24,7 +24,7 @@ def test_the_workflow_checker_knows_the_same_names() -> None:
     spec = importlib.import_module("dagrl.workflow.algorithm_section")
     assert set(spec.STREAM_ESTIMATORS) == set(algorithms.ESTIMATORS)
     assert set(spec.RELATIVE_ESTIMATORS) == set(algorithms.RELATIVE_ESTIMATORS)
-    assert set(spec.ADV_ESTIMATORS) == {*algorithms.ESTIMATORS, *algorithms.RELATIVE_ESTIMATORS, "spiral"}
+    assert set(spec.ADV_ESTIMATORS) == {*algorithms.ESTIMATORS, *algorithms.RELATIVE_ESTIMATORS, "spiral", "remax"}
     assert set(spec.SEQUENCE_LOSSES) == set(algorithms.SEQUENCE_LOSSES)
     assert set(spec.POLICY_LOSSES) == {*algorithms.POLICY_LOSSES, *algorithms.SEQUENCE_LOSSES, *spec.BATCH_LOSSES}
     assert set(spec.M2_MODES) == set(algorithms.M2_MODES)
