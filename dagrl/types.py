@@ -147,6 +147,8 @@ class Observation:
     is_team_reward: bool
     terminated: bool
     truncated: bool
+    heard: Mapping[str, str] = field(default_factory=dict)
+    """By rollout node: what it gets before it speaks next. Differs from `texts` where a group has several nodes."""
     seconds: float = 0.0
 
 

@@ -77,6 +77,7 @@ def trajectory(
         round=0,
         node_id="env",
         texts=dict.fromkeys(speakers, heard),
+        heard={f"node_{group}": heard for group in speakers},
         rewards={},
         is_team_reward=True,
         terminated=True,

@@ -54,13 +54,18 @@ class EnvAnswer:
 
     texts: Mapping[int, str]
     """By agent group; empty where it said nothing. Where a group acts more than once: its last entry."""
-    last_text: str | None
-    """What is meant for the last actor; None where it said nothing to it."""
+    seat_texts: tuple[str | None, ...] = ()
+    """What is meant for each action's agent, None where it said nothing to it; empty where it said nothing at all."""
     rewards: tuple[float, ...] = ()
     """One per action; a team's reward stands under each. Empty for `reset`."""
     is_team_reward: bool = True
     terminated: bool = False
     truncated: bool = False
+
+    @property
+    def last_text(self) -> str | None:
+        """What is meant for the last actor."""
+        return self.seat_texts[-1] if self.seat_texts else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +81,18 @@ def read_reset(raw: Any, seats: Seats) -> EnvAnswer:
     """The observation that `reset` gave, alone or as Gymnasium's (obs, info)."""
     if isinstance(raw, tuple) and len(raw) == 2 and isinstance(raw[1], Mapping):
         raw = raw[0]
-    texts, last = _read_texts(raw, seats, "reset")
-    return EnvAnswer(texts=texts, last_text=last)
+    texts, own = _read_texts(raw, seats, "reset")
+    return EnvAnswer(texts=texts, seat_texts=own)
 
 
 def read_step(raw: Any, seats: Seats) -> EnvAnswer:
     """What `step` gave: (obs, reward, done), (obs, reward, terminated, truncated) or either with an info mapping."""
     obs, reward, terminated, truncated = _split_step(raw)
-    texts, last = _read_texts(obs, seats, "step")
+    texts, own = _read_texts(obs, seats, "step")
     rewards, is_team = _read_rewards(reward, seats)
     return EnvAnswer(
         texts=texts,
-        last_text=last,
+        seat_texts=own,
         rewards=rewards,
         is_team_reward=is_team,
         terminated=terminated,
@@ -117,22 +122,22 @@ def _read_flag(raw: Any, name: str) -> bool:
     return value
 
 
-def _read_texts(raw: Any, seats: Seats, method: str) -> tuple[dict[int, str], str | None]:
+def _read_texts(raw: Any, seats: Seats, method: str) -> tuple[dict[int, str], tuple[str | None, ...]]:
+    """By group and by action."""
     if raw is None:
-        return {}, None
+        return {}, ()
     if isinstance(raw, str):
-        return dict.fromkeys(seats.groups, str(raw)), str(raw)
+        return dict.fromkeys(seats.groups, str(raw)), (str(raw),) * len(seats.actors)
     if isinstance(raw, Mapping):
         texts = {_group(key, seats, f"{method}'s observation"): _text(value, method) for key, value in raw.items()}
-        return texts, texts.get(seats.actors[-1]) if seats.actors else None
+        return texts, tuple(texts.get(group) for group in seats.actors)
     entries = _entries(raw)
     if entries is None:
         raise _bad(f"{method} gave an observation of type {type(raw).__name__}: {show(raw)}", _OBS_SHAPES)
     if len(entries) != len(seats.actors):
         raise _bad(f"{method} gave {len(entries)} observations for {len(seats.actors)} actions", _OBS_SHAPES)
-    own = [(group, _text(entry, method)) for group, entry in zip(seats.actors, entries) if entry is not None]
-    last = None if not entries or entries[-1] is None else _text(entries[-1], method)
-    return dict(own), last
+    own = tuple(None if entry is None else _text(entry, method) for entry in entries)
+    return {group: text for group, text in zip(seats.actors, own) if text is not None}, own
 
 
 _OBS_SHAPES = "an observation is None, one string for all, a list with one per action, or {agent_group: string}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -142,12 +143,17 @@ def merge(answers: Sequence[EnvAnswer]) -> EnvAnswer:
     if len(answers) == 1:
         return answers[0]
     groups = sorted({group for answer in answers for group in answer.texts})
-    lasts = [answer.last_text for answer in answers if answer.last_text is not None]
+    by_seat = itertools.zip_longest(*(answer.seat_texts for answer in answers))
     return EnvAnswer(
         texts={group: "\n".join(one.texts[group] for one in answers if group in one.texts) for group in groups},
-        last_text="\n".join(lasts) if lasts else None,
+        seat_texts=tuple(_joined(texts) for texts in by_seat),
         rewards=tuple(map(sum, zip(*(answer.rewards for answer in answers)))),
         is_team_reward=all(answer.is_team_reward for answer in answers),
         terminated=any(answer.terminated for answer in answers),
         truncated=any(answer.truncated for answer in answers),
     )
+
+
+def _joined(texts: Iterable[str | None]) -> str | None:
+    said = [text for text in texts if text is not None]
+    return "\n".join(said) if said else None

@@ -14,8 +14,8 @@ from dagrl.nodes.base import ContextFull, Cue, Part, TrajectoryFault
 from dagrl.nodes.env import EnvNode, EnvSession
 from dagrl.nodes.rollout import RolloutNode
 from dagrl.nodes.transcript import PROMPT, Heard, Scribe, Transcript
-from dagrl.runtime.env_rewards import place_rewards, team_reward
-from dagrl.runtime.handover import Handover, Outcome, Round, Status, turns_of
+from dagrl.runtime.env_rewards import Action, place_rewards, team_reward
+from dagrl.runtime.handover import Handover, Outcome, Round, Status
 from dagrl.runtime.plan import EnvUnit, PlayPlan
 from dagrl.types import AS_SAMPLED, Observation, StopReason, Trajectory, Turn, Variation
 from dagrl.workflow.kinds import RewardPlacement
@@ -152,8 +152,10 @@ class Conversation:
         view = self._view(one, name)
         if not await rollout.is_wanted(view):
             return Outcome(status=Status.SKIPPED)
-        context = self._handover.context(one, name, takes_inputs=rollout.hooks.takes_inputs)
         obs = self._observations(name)
+        if rollout.node.options.needs_obs and not obs:
+            return Outcome(status=Status.SKIPPED)
+        context = self._handover.context(one, name, takes_inputs=rollout.hooks.takes_inputs)
         if not rollout.hooks.has_pre and self._stage.env_text == "response":
             for heard in obs:
                 context = self._stage.scribe.add_observation(
@@ -184,13 +186,25 @@ class Conversation:
 
     def _observations(self, name: str) -> list[Heard]:
         """What environments said last to a rollout node."""
-        group = self._plan.rollouts[name].agent_group
         found: list[Heard] = []
         for unit, env in self._plan.envs.items():
             is_rewritten = self._stage.env_text == "transcript" and name == env.actors[-1]
-            if name in env.hearers and group in self._said[unit].texts and not is_rewritten:
-                found.append((unit, self._num_said[unit], self._said[unit].texts[group]))
+            heard = self._heard(env, self._said[unit])
+            if name in heard and not is_rewritten:
+                found.append((unit, self._num_said[unit], heard[name]))
         return found
+
+    def _heard(self, env: EnvUnit, answer: EnvAnswer) -> dict[str, str]:
+        """What an answer says to each rollout node: by the places of who acts, by the group of who only listens."""
+        heard: dict[str, str] = {}
+        for name, text in zip((node_id for node_id, _ in env.places), answer.seat_texts):
+            if text is not None:
+                heard[name] = text
+        for name in env.hearers:
+            group = self._plan.rollouts[name].agent_group
+            if name not in env.actors and group in answer.texts:
+                heard[name] = answer.texts[group]
+        return heard
 
     def _view(self, one: Round, unit: str) -> Trajectory:
         """A copy of the trajectory as a unit may know it: earlier rounds, and of this round what it waited for."""
@@ -227,7 +241,7 @@ class Conversation:
             if fault is not None:
                 raise fault
         for unit, env in self._plan.envs.items():
-            self._reward(one, env, one.outcomes[unit].answer, turns)
+            self._reward(env, one.outcomes[unit].answer, turns)
         stops = {outcome.stop for outcome in one.outcomes.values()}
         self.trajectory.stop_reason = next((reason for reason in _URGENCY if reason in stops), None)
         return one.start if self.trajectory.stop_reason is not None else self._next_start(one)
@@ -256,6 +270,7 @@ class Conversation:
                     round=one.round,
                     node_id=env.node.node_id,
                     texts=answer.texts,
+                    heard=self._heard(env, answer),
                     rewards=rewards,
                     is_team_reward=answer.is_team_reward,
                     terminated=answer.terminated,
@@ -265,14 +280,11 @@ class Conversation:
             )
         return observed
 
-    def _reward(self, one: Round, env: EnvUnit, answer: EnvAnswer | None, turns: Sequence[Turn]) -> None:
+    def _reward(self, env: EnvUnit, answer: EnvAnswer | None, turns: Sequence[Turn]) -> None:
         if answer is None or self._stage.env_reward_mode is None:
             return
-        actions = [
-            (node.agent_group, turn)
-            for node, outcome in ((self._plan.rollouts[name], one.outcomes[name]) for name in env.actors)
-            for turn in turns_of(outcome, node.options.num_parallel)
-        ]
+        latest = {(turn.node_id, turn.branch): turn for turn in self.trajectory.turns}
+        actions = [Action(group=group, latest=latest.get(seat)) for group, seat in zip(env.seats.actors, env.places)]
         place_rewards(answer, actions, turns, self._stage.env_reward_mode)
         self.trajectory.reward += team_reward(answer, env.seats.actors)
 

@@ -25,6 +25,8 @@ class EnvUnit:
     hearers: tuple[str, ...]
     """Rollout nodes that get its observations: who acts on it, and who depends on an ENV node."""
     seats: Seats
+    places: tuple[tuple[str, int], ...]
+    """Node and branch of each action, in the order of `seats.actors`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,7 @@ class _Planner:
     def plan(self) -> PlayPlan:
         envs = {unit.unit: unit for unit in map(self._env_unit, self._owners)}
         self._check_actors(envs)
+        self._check_hearers(envs)
         feeds = {name: self._feeds(node) for name, node in self._rollouts.items()}
         fed_from = {source for sources in feeds.values() for source in sources}
         waits = {name: self._waits(node) for name, node in self._rollouts.items()}
@@ -103,13 +106,15 @@ class _Planner:
             for name, node in self._rollouts.items()
             if name in actors or (owner.kind is NodeKind.ENV and owner.node_id in node.dependencies)
         ]
+        places = tuple(
+            (name, branch) for name in actors for branch in range(self._nodes[name].options.num_parallel)
+        )
         seats = Seats(
-            actors=tuple(
-                self._nodes[name].agent_group for name in actors for _ in range(self._nodes[name].options.num_parallel)
-            ),
+            actors=tuple(self._nodes[name].agent_group for name, _ in places),
             listeners=tuple(sorted({self._nodes[name].agent_group for name in hearers})),
         )
-        return EnvUnit(unit=_unit_of(owner), node=owner, actors=actors, hearers=tuple(hearers), seats=seats)
+        unit = _unit_of(owner)
+        return EnvUnit(unit=unit, node=owner, actors=actors, hearers=tuple(hearers), seats=seats, places=places)
 
     def _actors(self, owner: Node) -> tuple[str, ...]:
         found = {name for name in self._before(owner) if self._nodes[name].options.obs_with_env}
@@ -145,6 +150,15 @@ class _Planner:
                 raise DagrlError(
                     f"node '{name}': obs_with_env is true, and no environment comes after it in the round",
                     how="give env_path to it or to a node that depends on it, or leave obs_with_env out",
+                )
+
+    def _check_hearers(self, envs: Mapping[str, EnvUnit]) -> None:
+        hearing = {name for unit in envs.values() for name in unit.hearers}
+        for name, node in self._rollouts.items():
+            if node.options.needs_obs and name not in hearing:
+                raise DagrlError(
+                    f"node '{name}': needs_obs is true, and no environment has observations for it",
+                    how="set obs_with_env to true, or leave needs_obs out",
                 )
 
     def _feeds(self, node: Node) -> tuple[str, ...]:

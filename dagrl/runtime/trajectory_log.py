@@ -118,8 +118,8 @@ def _of_trajectories(owners: Sequence[Trajectory]) -> dict[str, pa.Array]:
 
 def _observation(owner: Trajectory, turn: Turn) -> str | None:
     """What the environment told the turn's agent after its round; None where it said nothing."""
-    said = [one.texts[turn.agent_group] for one in owner.observations
-            if one.round == turn.round and turn.agent_group in one.texts]  # fmt: skip
+    said = [one.heard[turn.node_id] for one in owner.observations
+            if one.round == turn.round and turn.node_id in one.heard]  # fmt: skip
     return "\n".join(said) if said else None
 
 

@@ -27,6 +27,7 @@ KINDS_OF_OPTION: Mapping[str, tuple[NodeKind, ...]] = {
     "pre_process_kwargs": _SPEAKING,
     "post_process_kwargs": _SPEAKING,
     "obs_with_env": _SPEAKING,
+    "needs_obs": _SPEAKING,
     "num_parallel": _SPEAKING,
     "sampling": _SPEAKING,
     "when": _PLAYING,

@@ -73,6 +73,8 @@ class AgentOptions(Spec):
     """Keyword arguments for the environment's constructor."""
     obs_with_env: bool = False
     """The agent acts on the environment and gets its observation."""
+    needs_obs: bool = False
+    """The agent speaks only in rounds in which an environment has an observation for it: games of turns."""
     train_cycle: PositiveInt | None = None
     """The node runs only in steps with (step // train_cycle) % number of agent groups == agent_group."""
     share_instance: Count | None = None

@@ -10,23 +10,29 @@ SEATS = Seats(actors=(0, 1), listeners=(0, 1, 2))
 
 
 @pytest.mark.parametrize(
-    ("obs", "texts", "last"),
+    ("obs", "texts", "by_seat"),
     [
-        (None, {}, None),
-        ("", {0: "", 1: "", 2: ""}, ""),
-        ("all", {0: "all", 1: "all", 2: "all"}, "all"),
-        (["x", "y"], {0: "x", 1: "y"}, "y"),
-        (("x", None), {0: "x"}, None),
-        (np.array(["x", "y"]), {0: "x", 1: "y"}, "y"),
-        ({0: "x", 2: "z"}, {0: "x", 2: "z"}, None),
-        ({1: "y"}, {1: "y"}, "y"),
+        (None, {}, ()),
+        ("", {0: "", 1: "", 2: ""}, ("", "")),
+        ("all", {0: "all", 1: "all", 2: "all"}, ("all", "all")),
+        (["x", "y"], {0: "x", 1: "y"}, ("x", "y")),
+        (("x", None), {0: "x"}, ("x", None)),
+        (np.array(["x", "y"]), {0: "x", 1: "y"}, ("x", "y")),
+        ({0: "x", 2: "z"}, {0: "x", 2: "z"}, ("x", None)),
+        ({1: "y"}, {1: "y"}, (None, "y")),
     ],
 )
-def test_observations(obs, texts, last):
+def test_observations(obs, texts, by_seat):
     answer = read_step((obs, 0.0, False), SEATS)
-    assert (dict(answer.texts), answer.last_text) == (texts, last)
-    assert read_reset(obs, SEATS) == EnvAnswer(texts=texts, last_text=last)
-    assert read_reset((obs, {"info": 1}), SEATS) == EnvAnswer(texts=texts, last_text=last)
+    assert (dict(answer.texts), answer.seat_texts) == (texts, by_seat)
+    assert answer.last_text == (by_seat[-1] if by_seat else None)
+    assert read_reset(obs, SEATS) == EnvAnswer(texts=texts, seat_texts=by_seat)
+    assert read_reset((obs, {"info": 1}), SEATS) == EnvAnswer(texts=texts, seat_texts=by_seat)
+
+
+def test_one_agent_in_two_seats_is_told_by_seat():
+    answer = read_reset(["yours", None], Seats(actors=(0, 0)))
+    assert (dict(answer.texts), answer.seat_texts) == ({0: "yours"}, ("yours", None))
 
 
 @pytest.mark.parametrize(

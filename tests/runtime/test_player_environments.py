@@ -322,3 +322,51 @@ def test_an_environment_is_closed_after_a_fault_elsewhere(tmp_path, runner):
     result = play(workflow(tmp_path, nodes, files={"e.py": ENVS}), Team(lambda p, r: "x"), runner)
     assert result.failed[0].kind == "pre_process_raised"
     assert calls(tmp_path)[-1] == ("close",)
+
+
+GAME = """
+class Game:
+    \"\"\"Two players say one word each in turns; who says `z` wins; all rewards come at the end.\"\"\"
+
+    def reset(self):
+        self.words = 0
+        return ["you begin", None]
+
+    def step(self, actions, ground_truth):
+        mover = self.words % 2
+        assert actions[1 - mover] == "", actions
+        self.words += 1
+        is_over = actions[mover] == "z"
+        obs = [None, None]
+        if not is_over:
+            obs[1 - mover] = f"they said {actions[mover]}"
+        reward = [0.0, 0.0]
+        if is_over:
+            reward[mover], reward[1 - mover] = 1.0, -1.0
+        return obs, reward, is_over
+"""
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_players_of_a_game_take_turns_and_the_loser_is_told_on_its_last_move(stage, tmp_path, group):
+    """With one policy in both seats, and with two."""
+    (tmp_path / "game.py").write_text(GAME)
+    (tmp_path / "p.py").write_text("def pre_process(tokenizer, prompt_id, obs):\n    return obs\n")
+    seat = {"obs_with_env": True, "needs_obs": True, "process_path": "p.py"}
+    nodes = [rollout("white", **seat), rollout("black", group=group, **seat)]
+    nodes.append(env("game", "white", "black", env_path="game.py:Game"))
+    words = iter("xyz")
+    team = Team(lambda prompt, request: next(words))
+    trajectory, seen = stage(
+        nodes, team, max_rounds=9, rewards_with_env=True, algorithm={"reward_mode": "per_agent", "norm_adv": "none"}
+    )
+    assert seen == {("white", 0, 0): "you begin", ("black", 1, 0): "they said x", ("white", 2, 0): "they said y"}
+    assert [turn.reward for turn in trajectory.turns] == [0.0, -1.0, 1.0]
+    assert trajectory.observations[0].heard == {"black": "they said x"}
+    assert (trajectory.reward, trajectory.stop_reason) == (0.0, StopReason.TERMINATED)
+
+
+def test_a_player_that_no_environment_speaks_to_is_refused(tmp_path, runner):
+    flow = workflow(tmp_path, [rollout("a", needs_obs=True), rollout("b", env_path="e.py:Log")], files={"e.py": ENVS})
+    with pytest.raises(DagrlError, match="'a': needs_obs is true"):
+        play(flow, Team(lambda p, r: "x"), runner)

@@ -43,7 +43,8 @@ def _experience() -> Experience:
         _turn(1, 1, (8, 9), "42"),
     ]
     seen = Observation(
-        round=0, node_id="env", texts={0: "wrong"}, rewards={}, is_team_reward=True, terminated=False, truncated=False
+        round=0, node_id="env", texts={0: "wrong"}, heard={"node_0": "wrong"}, rewards={}, is_team_reward=True,
+        terminated=False, truncated=False,
     )
     trajectory = Trajectory(task=task, sample=2, step=40, turns=turns, observations=[seen], reward=1.0, num_rounds=2)
     trajectory.stop_reason = StopReason.TERMINATED
