@@ -27,11 +27,15 @@ CORE = [
     "math-verify>=0.8",
 ]
 
+# pygame: the classic games of PettingZoo import it.
+ENVS = ["TextArena>=0.7", "gymnasium>=1.0", "pettingzoo>=1.24", "pygame>=2.5"]
+
 EXTRAS = {
     "vllm": ["vllm"],
     "ray": ["ray>=2.47"],
-    "envs": ["TextArena>=0.7", "reasoning-gym>=0.1.20", "gymnasium>=1.0", "pettingzoo>=1.24"],
+    "envs": [*ENVS, "reasoning-gym>=0.1.20"],
     "dev": [
+        *ENVS,
         "pytest>=8.0",
         "pytest-xdist>=3.5",
         "hypothesis>=6.100",

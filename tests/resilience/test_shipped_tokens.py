@@ -27,7 +27,8 @@ SMALL = (
     "actor.ppo_mini_batch_size=null", "critic.ppo_mini_batch_size=null",
 )  # fmt: skip
 """A model and a length for a test; agents, hooks, environment, dtype and algorithm stay as they ship."""
-DTYPES = {"marft.yaml": "float32", "marft_deepscaler.yaml": "bfloat16"}
+DTYPES = {"marft.yaml": "float32", "marft_deepscaler.yaml": "bfloat16", "gymnasium.yaml": "float32",
+          "pettingzoo.yaml": "float32", "textarena.yaml": "float32"}  # fmt: skip
 
 
 def test_every_shipped_workflow_is_tried_here():
