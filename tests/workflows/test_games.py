@@ -10,7 +10,7 @@ import pytest
 from tests.command import dagrl
 from tests.workflows.files import WORKFLOWS, shipped
 
-HARDLY_TAUGHT = "model.recipe_kwargs={lesson_steps: 80, demo_steps: 1, batch_size: 32, hidden_size: 32}"
+TAUGHT = "model.recipe_kwargs={lesson_steps: 80, demo_steps: 1, batch_size: 32, hidden_size: 32}"
 SHOWN = """[GAME] As Player 1, you will be 'X', while your opponent is 'O'.
 
  0 | 1 | 2 
@@ -42,8 +42,9 @@ def test_self_play_runs_with_one_policy_in_both_seats(name, tmp_path):
     """Hardly taught, they know how a move is written."""
     pytest.importorskip(name)
     done = dagrl(
-        "run", "--workflow", str(WORKFLOWS / f"{name}.yaml"), "--run-dir", "out", HARDLY_TAUGHT, "trainer.total_steps=2",
-        "data.train_batch_size=8", "data.val_max_prompts=4", "rollout.val_kwargs.n=1", "actor.ppo_mini_batch_size=4", cwd=tmp_path,
+        "run", "--workflow", str(WORKFLOWS / f"{name}.yaml"), "--run-dir", "out", TAUGHT, "trainer.total_steps=2",
+        "data.train_batch_size=8", "data.val_max_prompts=4", "rollout.val_kwargs.n=1", "actor.ppo_mini_batch_size=4",
+        cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     turns = pq.read_table(tmp_path / "out" / "trajectories" / "step_000001.parquet").to_pylist()
@@ -63,7 +64,7 @@ def test_self_play_runs_with_one_policy_in_both_seats(name, tmp_path):
 def test_a_walker_on_the_frozen_lake_runs(tmp_path):
     pytest.importorskip("gymnasium")
     done = dagrl(
-        "run", "--workflow", str(WORKFLOWS / "gymnasium.yaml"), "--run-dir", "out", HARDLY_TAUGHT, "trainer.total_steps=2",
+        "run", "--workflow", str(WORKFLOWS / "gymnasium.yaml"), "--run-dir", "out", TAUGHT, "trainer.total_steps=2",
         "data.train_batch_size=2", "data.val_max_prompts=2", "actor.ppo_mini_batch_size=8", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
