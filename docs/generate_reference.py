@@ -23,6 +23,7 @@ from pydantic import BaseModel  # noqa: E402
 from pydantic.fields import FieldInfo  # noqa: E402
 
 from dagrl.report.metric_guide import as_markdown  # noqa: E402
+from dagrl.runtime.watchdog import as_markdown as warnings  # noqa: E402
 from dagrl.workflow.dialects import RENAMED  # noqa: E402
 from dagrl.workflow.json_schema import SCHEMA_FILE, schema_text  # noqa: E402
 from dagrl.workflow.kinds import NOT_BUILT_YET, kind_of  # noqa: E402
@@ -47,11 +48,16 @@ Unknown keys are errors. `key=value` after the file on the command line override
 their `node_id`: `config.trainer.total_steps=5`, `nodes.actor_train.agent_options.train_cycle=3`.
 """
 
-METRICS_HEAD = """# Metrics
+METRICS_HEAD = """# Metrics and warnings
 
 What each number in metrics.jsonl and TensorBoard means, and where a healthy run keeps it; `*` stands for any text.
-`dagrl view` shows the same beside each curve. Made from `dagrl/report/metric_guide.py` by
-`python docs/generate_reference.py`; do not edit by hand.
+`dagrl view` shows the same beside each curve. Made from `dagrl/report/metric_guide.py` and
+`dagrl/runtime/watchdog.py` by `python docs/generate_reference.py`; do not edit by hand.
+
+"""
+WARNINGS_HEAD = """## Warnings while a run goes on
+
+Told on the terminal once a sign has held for five steps, and then not again for fifty.
 
 """
 
@@ -84,7 +90,7 @@ def main() -> None:
     SCHEMA_FILE.write_text(schema_text(), encoding="utf-8")
     REFERENCE.write_text(workflow_reference(), encoding="utf-8")
     FROM_SIIRL.write_text(with_siirl_keys(FROM_SIIRL.read_text(encoding="utf-8")), encoding="utf-8")
-    METRICS.write_text(METRICS_HEAD + as_markdown() + "\n", encoding="utf-8")
+    METRICS.write_text(metrics_page(), encoding="utf-8")
     README.write_text(with_map(README.read_text(encoding="utf-8")), encoding="utf-8")
 
 
@@ -94,6 +100,11 @@ def workflow_reference() -> str:
     for paths, spec in specs():
         parts.append(spec_section(paths, spec))
     return "\n".join(parts)
+
+
+def metrics_page() -> str:
+    """The whole text of docs/metrics.md."""
+    return f"{METRICS_HEAD}{WARNINGS_HEAD}{warnings()}\n\n## Metrics\n\n{as_markdown()}\n"
 
 
 def node_table() -> str:

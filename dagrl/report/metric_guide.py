@@ -237,6 +237,22 @@ _GUIDES: Mapping[str, Guide] = {
         healthy="Near 0; one silent agent lives from the others' work.",
         high=0.05,
     ),
+    "agent_*/repeats_self": Guide(
+        title="Repeats itself",
+        meaning="Share of the agent's runs of four tokens that it has said before in the conversation, in the same "
+        "response or an earlier one.",
+        section=TRAJECTORIES,
+        healthy="Steady. Rising above half: it loops or has settled on one answer; raise temperature or entropy_coeff.",
+        high=0.9,
+    ),
+    "agent_*/repeats_others": Guide(
+        title="Repeats the others",
+        meaning="Share of the agent's runs of four tokens, in turns after another agent's, that another agent has said "
+        "before in the conversation; agents with other tokenizers are not compared.",
+        section=TRAJECTORIES,
+        healthy="Steady. Rising above half: it copies instead of working; hand on less, or reward each by itself.",
+        high=0.9,
+    ),
     "agent_*/turns": Guide(title="Turns by agent", meaning="Turns in this step.", section=OTHER),
     "env/*": Guide(
         title="Environment faults",

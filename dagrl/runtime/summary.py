@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from dagrl.experience import Experience
 from dagrl.runtime.player import PlayResult
+from dagrl.runtime.repetition import repetition_metrics
 from dagrl.types import Metrics
 from dagrl.workflow.groups import AgentGroup
 
@@ -24,7 +25,7 @@ def agent_metrics(groups: Sequence[AgentGroup], experience: Experience) -> Metri
     metrics: Metrics = {}
     for group in groups:
         metrics |= _of_agent(group, experience)
-    return metrics
+    return metrics | repetition_metrics(groups, experience.trajectories)
 
 
 def trajectory_metrics(experience: Experience, num_failed: int) -> Metrics:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, pvariance
 from typing import Any
 
 from dagrl.types import Metrics
@@ -24,6 +26,15 @@ MIN_ENTROPY = 0.01
 SOLVED = 0.9
 """Mean reward, as a share of the largest seen, above which low entropy is success."""
 MAX_FAILED = 0.01
+MAX_REPEATED = 0.5
+"""Share of what an agent says that was said before in the conversation. It is too much where it is `REPEATED_RISE` more
+than in the first steps, as some jobs are to repeat, and from `ALWAYS_REPEATED` on whatever it was then."""
+REPEATED_RISE = 0.2
+ALWAYS_REPEATED = 0.9
+START_STEPS = 10
+"""Steps at the start of a run whose reward the last ones are compared with, and the number of those."""
+FIRST_STEPS = 5
+"""Steps whose mean is taken for a run's ordinary repetition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +53,13 @@ SIGNS: Sequence[Sign] = (
         is_there=lambda m: m.get("reward/std") == 0.0 and m.get("trajectory/count", 0.0) > 1,
         text="all rewards of a step are equal, so nothing is learnt: the problems are all too hard or too easy, or the "
         "answers are never found (look at `dagrl show`); change the data, rollout.n or the reward",
+    ),
+    Sign(
+        name="reward_stands_still",
+        is_there=lambda m: m["has_reward_moved"] == 0.0 and m.get("reward/std") != 0.0 and not _is_solved(m),
+        text="the reward of the last steps is that of the first ones, within its noise: the updates are too small "
+        "(raise actor.optim.lr, lower actor.kl_loss_coef), too noisy (raise rollout.n or data.train_batch_size), or "
+        "the reward does not depend on what the agents do",
     ),
     Sign(
         name="entropy_collapse",
@@ -74,6 +92,20 @@ SIGNS: Sequence[Sign] = (
         "algorithm.loss_agg_mode seq-mean-token-mean weighs agents by turns instead of tokens",
     ),
     Sign(
+        name="repeats_itself",
+        is_there=lambda m: _largest(m, "/repeats_self_excess") > 0,
+        text="an agent says the same again: most of its words stood in its own answers of the conversation before, and "
+        "more than in the first steps. It has settled on one answer, or loops: raise rollout.sampling.temperature or "
+        "actor.entropy_coeff, lower rollout.sampling.max_tokens, or let its hook show it what was wrong",
+    ),
+    Sign(
+        name="repeats_others",
+        is_there=lambda m: _largest(m, "/repeats_others_excess") > 0,
+        text="an agent copies the others: most of its words were said by another agent of the conversation before, and "
+        "more than in the first steps. Agreeing pays as much as working: hand on less in post_process, reward each "
+        "agent for its own part (algorithm.reward_mode: per_agent), or leave the agent out",
+    ),
+    Sign(
         name="failing_trajectories",
         is_there=lambda m: m.get("trajectory/failed", 0.0) > MAX_FAILED * m.get("trajectory/count", 0.0),
         text="trajectories fail in user code and are dropped: see the run's failures/ folder for each one's error",
@@ -94,11 +126,16 @@ class Watchdog:
         self._held: dict[str, int] = {}
         self._told: dict[str, int] = {}
         self._rewards: deque[float] = deque(maxlen=QUIET_STEPS)
+        self._start_rewards: list[float] = []
+        self._first_repeated: dict[str, list[float]] = {}
 
     def look(self, step: int, metrics: Metrics) -> list[str]:
         """What to tell after `step` steps."""
         self._rewards.append(metrics.get("reward/mean", 0.0))
-        seen = {**metrics, "best_reward": max(self._rewards)}
+        if len(self._start_rewards) < START_STEPS:
+            self._start_rewards.append(self._rewards[-1])
+        seen = {**metrics, "best_reward": max(self._rewards), "has_reward_moved": float(self._has_reward_moved(step))}
+        seen |= self._repeated_too_much(metrics)
         told = []
         for sign in SIGNS:
             self._held[sign.name] = self._held.get(sign.name, 0) + 1 if sign.is_there(seen) else 0
@@ -108,12 +145,41 @@ class Watchdog:
                 told.append(f"{sign.name}: {sign.text}")
         return told
 
+    def _has_reward_moved(self, step: int) -> bool:
+        """Whether the last steps' mean reward differs from the first ones' by two standard errors; true while there are
+        too few to tell."""
+        if step < 3 * START_STEPS or len(self._rewards) < 2 * START_STEPS:
+            return True
+        first, last = self._start_rewards, list(self._rewards)[-START_STEPS:]
+        error = math.sqrt((pvariance(first) + pvariance(last)) / START_STEPS)
+        return abs(fmean(last) - fmean(first)) > 2 * error
+
+    def _repeated_too_much(self, metrics: Metrics) -> Metrics:
+        """By how much each share of repetition is above what it may be in this run."""
+        excess: Metrics = {}
+        for name in (name for name in metrics if name.endswith(("/repeats_self", "/repeats_others"))):
+            first = self._first_repeated.setdefault(name, [])
+            if len(first) < FIRST_STEPS:
+                first.append(metrics[name])
+            usual = sum(first) / len(first)
+            excess[f"{name}_excess"] = metrics[name] - min(max(MAX_REPEATED, usual + REPEATED_RISE), ALWAYS_REPEATED)
+        return excess
+
     def state_dict(self) -> dict[str, Any]:
-        return {"held": dict(self._held), "told": dict(self._told), "rewards": list(self._rewards)}
+        first = {name: list(values) for name, values in self._first_repeated.items()}
+        return {
+            "held": dict(self._held),
+            "told": dict(self._told),
+            "rewards": list(self._rewards),
+            "start_rewards": list(self._start_rewards),
+            "first_repeated": first,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._held, self._told = dict(state["held"]), dict(state["told"])
         self._rewards = deque(state["rewards"], maxlen=QUIET_STEPS)
+        self._start_rewards = list(state["start_rewards"])
+        self._first_repeated = {name: list(values) for name, values in state["first_repeated"].items()}
 
 
 def _largest(metrics: Metrics, ending: str) -> float:
@@ -137,3 +203,9 @@ def _token_share(metrics: Metrics) -> float:
         if name.endswith("/response_tokens")
     ]
     return max(tokens) / sum(tokens) if len(tokens) > 1 and sum(tokens) > 0 else 0.0
+
+
+def as_markdown() -> str:
+    """All signs as a table for the docs."""
+    rows = [f"| `{sign.name}` | {sign.text[:1].upper()}{sign.text[1:]} |" for sign in SIGNS]
+    return "\n".join(["| warning | what it is, why it may be, what to change |", "|---|---|", *rows])

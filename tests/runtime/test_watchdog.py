@@ -1,8 +1,10 @@
 """Warnings while running: each sign is told when it holds, not before, not twice, and not for a healthy run."""
 
+from pathlib import Path
+
 import pytest
 
-from dagrl.runtime.watchdog import PATIENCE, QUIET_STEPS, SIGNS, Watchdog
+from dagrl.runtime.watchdog import PATIENCE, QUIET_STEPS, SIGNS, Watchdog, as_markdown
 
 HEALTHY = {
     "reward/mean": 0.5,
@@ -27,20 +29,39 @@ SICK = {
     "one_agent_talks": {"agent_b/response_tokens": 0.1},
     "failing_trajectories": {"trajectory/failed": 3.0},
     "large_updates": {"agent_a/actor/kl": 0.9},
+    "repeats_itself": {"agent_a/repeats_self": 0.95},
+    "repeats_others": {"agent_b/repeats_others": 0.95},
 }
 
 
 def told(changes, steps):
+    """Of a run whose reward rises, unless `changes` say otherwise."""
     watchdog = Watchdog()
-    return [watchdog.look(step, HEALTHY | changes) for step in range(1, steps + 1)]
+    return [watchdog.look(step, HEALTHY | {"reward/mean": 0.3 + step / 1000} | changes) for step in range(1, steps + 1)]
 
 
 def test_a_healthy_run_is_left_in_peace():
     assert not any(told({}, 30))
 
 
-def test_every_sign_has_a_case_here():
-    assert set(SICK) == {sign.name for sign in SIGNS}
+def test_every_sign_has_a_case_here_and_stands_in_the_docs():
+    assert {*SICK, "reward_stands_still"} == {sign.name for sign in SIGNS}
+    page = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+    assert as_markdown() in page.read_text(encoding="utf-8"), "run `make reference`"
+
+
+def of_rewards(*rewards):
+    watchdog = Watchdog()
+    lines = [watchdog.look(step, HEALTHY | {"reward/mean": reward}) for step, reward in enumerate(rewards, start=1)]
+    return [step for step, one in enumerate(lines, start=1) if any("reward_stands_still" in line for line in one)]
+
+
+def test_a_reward_that_never_leaves_its_first_noise_is_told_and_one_that_rose_once_is_not():
+    noise = [0.2 + 0.05 * (step % 3) for step in range(60)]
+    assert of_rewards(*noise) == [30 + PATIENCE - 1]
+    assert of_rewards(*(reward + 0.004 * step for step, reward in enumerate(noise))) == []
+    assert of_rewards(*noise[:20], *(reward + 0.3 for reward in noise[:40])) == [], "it stands, but higher"
+    assert of_rewards(*[0.95] * 60) == [], "solved from the beginning"
 
 
 @pytest.mark.parametrize("name", SICK)
@@ -59,6 +80,29 @@ def test_one_agent_alone_may_say_everything():
     alone = {name: value for name, value in HEALTHY.items() if not name.startswith("agent_b")}
     watchdog = Watchdog()
     assert not any(watchdog.look(step, alone) for step in range(1, 20))
+
+
+def repeated(*shares):
+    watchdog = Watchdog()
+    metrics = [HEALTHY | {"agent_a/repeats_self": share, "agent_b/repeats_others": 0.2} for share in shares]
+    return [step for step, one in enumerate(metrics, start=1) if watchdog.look(step, one)]
+
+
+def test_repetition_is_told_where_it_is_most_of_what_is_said_and_more_than_at_the_start():
+    assert repeated(*[0.1] * 10, *[0.55] * 10) == [15]
+    assert repeated(*[0.1] * 10, *[0.45] * 10) == [], "under half"
+    assert repeated(*[0.6] * 10, *[0.75] * 10) == [], "its job is to repeat, and it does it as ever"
+    assert repeated(*[0.6] * 10, *[0.85] * 10) == [15]
+    assert repeated(*[0.95] * 10) == [5], "nothing new is said from the beginning"
+
+
+def test_what_is_usual_is_remembered_with_the_state():
+    first, second = Watchdog(), Watchdog()
+    for step in range(1, 11):
+        first.look(step, HEALTHY | {"agent_a/repeats_self": 0.6})
+    second.load_state_dict(first.state_dict())
+    for watchdog in (first, second):
+        assert not any(watchdog.look(step, HEALTHY | {"agent_a/repeats_self": 0.75}) for step in range(11, 29))
 
 
 def test_a_watchdog_goes_on_from_its_state():
