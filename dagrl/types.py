@@ -9,6 +9,8 @@ from typing import Any
 
 LARGEST_REWARD = 3.4028234663852886e38
 """Rewards are kept as float32: a larger one would become infinite."""
+SOLVED = 1.0
+"""A trajectory counts as solved when its team's reward reaches this."""
 
 
 class FinishReason(StrEnum):

@@ -13,6 +13,7 @@ from torch import Tensor
 from dagrl.experience import Sequences
 from dagrl.trace_events import Timed
 from dagrl.types import Completion, GenerationRequest, Metrics
+from dagrl.workflow.sections import ServerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +179,28 @@ class ValueModel(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
+class Chat(Protocol):
+    """A model behind a server that is asked in words."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def num_retries(self) -> int:
+        """Tries that came to nothing and were made again."""
+        ...
+
+    async def answer(self, prompt: str, *, max_tokens: int) -> str:
+        """Raises UserCodeError where no usable answer came in time, DagrlError where none will ever come."""
+        ...
+
+
+class Chats(Protocol):
+    def chat(self, spec: ServerSpec) -> Chat:
+        """Opens a way to a server; nothing is asked yet."""
+        ...
+
+
 class Voices(Protocol):
     """What play needs of the models: tokenizers by agent group, and what speaks."""
 
@@ -187,7 +210,7 @@ class Voices(Protocol):
     def generator(self) -> Generator: ...
 
 
-class Models(Voices, Protocol):
+class Models(Voices, Chats, Protocol):
     """Lookup by agent group; every model is built once per owner."""
 
     def policy(self, group: int) -> PolicyModel: ...

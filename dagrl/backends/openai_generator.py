@@ -171,7 +171,7 @@ class _Voice:
         return self._told(choice["message"]["content"], choice, request)
 
     async def _chat(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await self.server.ask("/chat/completions", question, _choice_with_message)
+        return await self.server.ask("/chat/completions", question, choice_with_message)
 
     def _told(self, text: str, choice: Mapping[str, Any], request: GenerationRequest) -> Completion:
         """A text as the ids of this agent's tokenizer, with the end token where the server ended by itself."""
@@ -205,7 +205,7 @@ def _choice_with_text(answer: Any) -> Mapping[str, Any]:
     return choice
 
 
-def _choice_with_message(answer: Any) -> Mapping[str, Any]:
+def choice_with_message(answer: Any) -> Mapping[str, Any]:
     choice = _choice(answer)
     message = choice.get("message")
     if not isinstance(message, dict) or not isinstance(message.get("content"), str):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dagrl.backends import adapters
-from dagrl.backends.base import Generator, PolicyModel, ReferenceModel, Tokenizer, ValueModel
+from dagrl.backends.base import Chat, Generator, PolicyModel, ReferenceModel, Tokenizer, ValueModel
 from dagrl.backends.hf_critic import HFCritic
 from dagrl.backends.hf_generator import HFGenerator
 from dagrl.backends.hf_trainer import HFPolicy, HFReference
@@ -17,6 +17,7 @@ from dagrl.backends.identity import Identity, critic_identity, policy_identity
 from dagrl.backends.loading import load_backbone, load_causal_lm, locate, open_tokenizer
 from dagrl.backends.memory import Budget, budget_of
 from dagrl.backends.network import Network
+from dagrl.backends.openai_chat import ChatServer
 from dagrl.backends.openai_generator import OpenAIGenerator, Seat
 from dagrl.backends.optimizer import Optimizer
 from dagrl.backends.recipes import Progress
@@ -25,7 +26,7 @@ from dagrl.errors import DagrlError
 from dagrl.seeds import derive_seed
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.groups import AgentGroup
-from dagrl.workflow.sections import ModelSpec
+from dagrl.workflow.sections import ModelSpec, ServerSpec
 
 MakeGenerator = Callable[[Mapping[int, HFPolicy], Mapping[int, HFPolicy], Workflow], Generator]
 """(policies by agent group, those with initial weights where they speak too, workflow) -> engine."""
@@ -92,6 +93,9 @@ class ModelPool:
     @property
     def generator(self) -> Generator:
         return self._generator
+
+    def chat(self, spec: ServerSpec) -> Chat:
+        return ChatServer(spec)
 
     def with_generator(self, generator: Generator) -> ModelPool:
         """The same models, with another generator."""

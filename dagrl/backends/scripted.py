@@ -8,10 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from dagrl.backends.base import Tokenizer
+from dagrl.backends.base import Chat, Tokenizer
+from dagrl.backends.openai_chat import ChatServer
 from dagrl.errors import DagrlError
 from dagrl.seeds import derive_seed
 from dagrl.types import Completion, FinishReason, GenerationRequest, Metrics
+from dagrl.workflow.sections import ServerSpec
 
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 
@@ -163,6 +165,9 @@ class ScriptedModels:
 
     def tokenizer(self, group: int) -> Tokenizer:
         return self._tokenizers[group]
+
+    def chat(self, spec: ServerSpec) -> Chat:
+        return ChatServer(spec)
 
     def policy(self, group: int) -> NoReturn:
         raise DagrlError(f"the scripted engine has no policy to train (agent group {group})")

@@ -69,7 +69,7 @@ def _is_idle(node: Node, workflow: Workflow) -> bool:
 
 
 def _reward(node: Node, parts: Parts) -> AnyLearnNode:
-    return RewardNode.of(node, parts.workflow, parts.usage)
+    return RewardNode.of(node, parts.workflow, parts.models, parts.usage)
 
 
 def _credit(node: Node, parts: Parts) -> AnyLearnNode:

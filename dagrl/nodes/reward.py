@@ -8,28 +8,30 @@ from functools import partial
 
 import torch
 
+from dagrl.backends.base import Chats
 from dagrl.errors import DagrlError, FaultBudgetError, UserCodeError
 from dagrl.experience import Experience, cumulative
 from dagrl.nodes.base import AnyLearnNode
+from dagrl.nodes.model_judge import ModelJudge, server_of
+from dagrl.nodes.reward_parts import BatchJudge, OneByOne, RewardPart, Withheld
 from dagrl.nodes.usage import Usage
 from dagrl.rewards import REWARDS
+from dagrl.rewards.judge import Rubric
 from dagrl.rewards.runner import RewardResult, call_own_reward, call_reward
-from dagrl.types import Metrics, Trajectory, Turn
+from dagrl.types import SOLVED, Metrics, Trajectory, Turn
 from dagrl.workflow import plugins
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.kinds import Column, Node, RewardPlacement, reward_placement
-
-Judge = Callable[[Trajectory], RewardResult | None]
-"""Scores one trajectory; None where the answer could not be judged in time."""
+from dagrl.workflow.reward_options import JUDGE, OutcomeWeights, RewardPartSpec
 
 
 class RewardNode:
-    """Scores with `judge`, or leaves the environment's rewards as they are where `judge` is None."""
+    """Sums up its parts, or leaves the environment's rewards as they are where it has none."""
 
     def __init__(
         self,
         node: Node,
-        judge: Judge | None,
+        parts: Sequence[RewardPart],
         *,
         reward_mode: RewardPlacement,
         adds: bool,
@@ -37,30 +39,21 @@ class RewardNode:
         usage: Usage | None = None,
     ) -> None:
         self.node = node
-        self._judge = judge
+        self._parts = tuple(parts)
         self._reward_mode = reward_mode
         self._adds = adds
         self._max_failed_fraction = max_failed_fraction
         self._usage = Usage() if usage is None else usage
 
     @classmethod
-    def of(cls, node: Node, workflow: Workflow, usage: Usage | None = None) -> RewardNode:
-        """As the workflow says: the node's own function, the default one, or the environment's rewards alone."""
+    def of(cls, node: Node, workflow: Workflow, servers: Chats, usage: Usage | None = None) -> RewardNode:
+        """As the workflow says: the node's own function or list, the default one, or the environment's rewards."""
         config = workflow.spec.config
         adds = node.options.combine == "add"
-        judge: Judge | None = None
-        if adds or not config.rollout.rewards_with_env:
-            name = node.executable_ref
-            kwargs = node.options.reward_kwargs
-            if name is None:
-                judge = partial(call_reward, REWARDS["default"], kwargs=kwargs)
-            else:
-                own = plugins.load(name, workflow.path.parent)
-                limit = config.rollout.reward_timeout_s
-                judge = partial(call_own_reward, own, kwargs=kwargs, timeout_s=limit)
+        scores = adds or not config.rollout.rewards_with_env
         return cls(
             node,
-            judge,
+            _parts(node, partial(_judge, workflow, servers)) if scores else (),
             reward_mode=reward_placement(workflow.nodes, node.algorithm),
             adds=adds,
             max_failed_fraction=config.rollout.max_failed_fraction,
@@ -76,25 +69,38 @@ class RewardNode:
         """Fills `turn.reward` and `trajectory.reward`, or `trajectory.unscored` where no reward can be found; what was
         scored before stays.
 
-        Raises FaultBudgetError when the reward function failed on more than the allowed fraction.
+        `correct_reward_weight` and `incorrect_reward_weight` change what turns get, not the trajectory's number. Raises
+        FaultBudgetError when a reward function failed on more than the allowed fraction.
         """
-        if self._judge is None:
+        self._score(trajectories, self._parts, self.node.options.outcome_weights)
+
+    def score_outcome(self, trajectories: Sequence[Trajectory]) -> None:
+        """The same by the first part alone and unweighed: what was right, as held-out problems are counted."""
+        outcome = [RewardPart(judge=part.judge) for part in self._parts[:1]]
+        self._score(trajectories, outcome, OutcomeWeights())
+
+    def _score(self, trajectories: Sequence[Trajectory], parts: Sequence[RewardPart], weights: OutcomeWeights) -> None:
+        if not parts:
             return
+        pending = new = [trajectory for trajectory in trajectories if not trajectory.is_scored]
         errors: list[UserCodeError] = []
-        new = [trajectory for trajectory in trajectories if not trajectory.is_scored]
-        for trajectory in new:
-            trajectory.is_scored = True
-            self._usage.judge_calls += 1
-            try:
-                result = self._judge(trajectory)
-            except UserCodeError as error:
-                errors.append(error)
-                _withhold(trajectory, error.kind)
-                continue
-            if result is None:
-                _withhold(trajectory, "undecided")
-            else:
-                self._give(trajectory, result)
+        outcomes: dict[int, bool] = {}
+        for part in parts:
+            judged = list(zip(pending, part.judge.judge_all(pending, self._usage), strict=True))
+            pending = []
+            for trajectory, verdict in judged:
+                trajectory.is_scored = True
+                if isinstance(verdict, Withheld):
+                    errors += [] if verdict.error is None else [verdict.error]
+                    _withhold(trajectory, verdict.kind)
+                    continue
+                if part is parts[0]:
+                    self._begin(trajectory)
+                    outcomes[id(trajectory)] = self._is_right(trajectory, verdict, weights.outcome_node)
+                self._give(trajectory, verdict, part)
+                pending.append(trajectory)
+        for trajectory in pending:
+            _weigh(trajectory, weights, is_right=outcomes[id(trajectory)])
         if len(errors) > self._max_failed_fraction * len(new):
             raise FaultBudgetError(
                 f"the reward function failed on {len(errors)} of {len(new)} trajectories",
@@ -102,20 +108,22 @@ class RewardNode:
                 how=f"first failure: {errors[0]}",
             ) from errors[0]
 
-    def _give(self, trajectory: Trajectory, result: RewardResult) -> None:
+    def _begin(self, trajectory: Trajectory) -> None:
         trajectory.unscored = None
         if not self._adds:
             trajectory.reward = 0.0
             for turn in trajectory.turns:
                 turn.reward = 0.0
+
+    def _give(self, trajectory: Trajectory, result: RewardResult, part: RewardPart) -> None:
         if self._reward_mode == "by_credit":
             self._refuse_own_rewards(result)
         else:
             for turn, reward in _shares(trajectory, result, self._reward_mode):
-                turn.reward += reward
-        trajectory.reward += result.score
+                turn.reward += part.weight * reward
+        trajectory.reward += part.weight * result.score
         if trajectory.turns:
-            trajectory.turns[-1].reward_parts.update(result.parts)
+            trajectory.turns[-1].reward_parts.update(part.told(result))
 
     def _refuse_own_rewards(self, result: RewardResult) -> None:
         if result.team is None:
@@ -125,6 +133,37 @@ class RewardNode:
                 where=f"node '{self.node.node_id}'",
                 how="let it give one number, or take the CREDIT node away",
             )
+
+    def _is_right(self, trajectory: Trajectory, result: RewardResult, outcome_node: str | None) -> bool:
+        """Whether the last turn, or that of the node that decides, earned a full reward; not if it never spoke."""
+        turns = [turn for turn in trajectory.turns if outcome_node in (None, turn.node_id)]
+        if not turns or result.team is not None:
+            return bool(turns) and result.score >= SOLVED
+        earned = [reward for turn, reward in _shares(trajectory, result, self._reward_mode) if turn is turns[-1]]
+        return sum(earned) >= SOLVED
+
+
+def _parts(node: Node, judge: Callable[[RewardPartSpec], BatchJudge]) -> tuple[RewardPart, ...]:
+    if not node.options.rewards:
+        only = RewardPartSpec(fn=node.executable_ref or "default", kwargs=node.options.reward_kwargs)
+        return (RewardPart(judge=judge(only)),)
+    return tuple(RewardPart(judge=judge(part), weight=part.weight, name=part.shown) for part in node.options.rewards)
+
+
+def _judge(workflow: Workflow, servers: Chats, part: RewardPartSpec) -> BatchJudge:
+    if part.fn == JUDGE:
+        rubric = Rubric(**part.kwargs)
+        return ModelJudge(rubric, servers.chat(server_of(rubric)))
+    if part.fn in REWARDS:
+        return OneByOne(partial(call_reward, REWARDS[part.fn], kwargs=part.kwargs))
+    own = plugins.load(part.fn, workflow.path.parent)
+    timeout_s = workflow.spec.config.rollout.reward_timeout_s
+    return OneByOne(partial(call_own_reward, own, kwargs=part.kwargs, timeout_s=timeout_s))
+
+
+def _weigh(trajectory: Trajectory, weights: OutcomeWeights, *, is_right: bool) -> None:
+    for turn in trajectory.turns:
+        turn.reward *= weights.of(turn.node_id, is_right=is_right)
 
 
 def scorer_of(nodes: Mapping[str, AnyLearnNode]) -> RewardNode | None:

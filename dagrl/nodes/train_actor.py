@@ -48,7 +48,7 @@ class TrainActorNode:
         self._seed = seed
 
     def run(self, experience: Experience, step: int) -> Metrics:
-        turns = experience.turns_of(self.node.groups, only_trained=True)
+        turns = self._turns(experience)
         if not len(turns):
             return {"skipped": 1.0}
         importance = self._importance(experience)
@@ -67,6 +67,14 @@ class TrainActorNode:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._kl.load_state_dict(state)
+
+    def _turns(self, experience: Experience) -> Tensor:
+        turns = experience.turns_of(self.node.groups, only_trained=True)
+        if not self.node.actor.overlong_filtering:
+            return turns
+        is_cut = experience.turns.is_cut[turns]
+        experience.excuse_turns(turns[is_cut], "overlong")
+        return turns[~is_cut]
 
     def _epochs(
         self, experience: Experience, turns: Tensor, importance: Tensor, step: int

@@ -25,6 +25,7 @@ from dagrl.workflow import plugins
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.groups import AgentGroup
 from dagrl.workflow.kinds import Node, NodeKind
+from dagrl.workflow.reward_options import JUDGE, RewardPartSpec
 from dagrl.workflow.sections import ModelSpec
 from dagrl.workflow.tree import Path as Place
 
@@ -140,18 +141,26 @@ class _DeepCheck:
                 self._try_reward(node, task)
 
     def _try_reward(self, node: Node, task: Task) -> None:
-        ref = node.executable_ref
-        place: Place = ("nodes", node.node_id, "executable_ref")
-        try:
-            function = REWARDS["default"] if ref is None else plugins.load(ref, self._base)
-            scores = []
-            for text in (JUNK, *gold_answers(task)):
-                result = call_reward(function, self._spoken(task, text), node.options.reward_kwargs)
-                scores.append(0.0 if result is None else result.score)
-        except DagrlError as error:
-            self._blame("E504", error, place)
-            return
-        self._judge(f"of node {node.node_id}", scores[0], scores[1:], place)
+        single = RewardPartSpec(fn=node.executable_ref or "default", kwargs=node.options.reward_kwargs)
+        for index, part in enumerate(node.options.rewards or (single,)):
+            place: Place = ("nodes", node.node_id, "executable_ref")
+            if node.options.rewards:
+                place = ("nodes", node.node_id, "agent_options", "rewards", index)
+            if part.fn == JUDGE:
+                self._report.lines.append(f"reward {part.shown} of node {node.node_id}: a model, which was not asked")
+                continue
+            try:
+                scores = [self._score(part, task, text) for text in (JUNK, *gold_answers(task))]
+            except DagrlError as error:
+                self._blame("E504", error, place)
+                continue
+            if index == 0:
+                self._judge(f"of node {node.node_id}", scores[0], scores[1:], place)
+
+    def _score(self, part: RewardPartSpec, task: Task, text: str) -> float:
+        function = REWARDS[part.fn] if part.fn in REWARDS else plugins.load(part.fn, self._base)
+        result = call_reward(function, self._spoken(task, text), part.kwargs)
+        return 0.0 if result is None else result.score
 
     def _spoken(self, task: Task, text: str) -> Trajectory:
         """A trajectory of one round in which every agent says `text`."""

@@ -11,10 +11,7 @@ from typing import Any
 from dagrl.nodes.reward import RewardNode
 from dagrl.runtime.player import Player
 from dagrl.runtime.statistics import Interval, mean_interval
-from dagrl.types import Metrics, Task, Trajectory
-
-SOLVED = 1.0
-"""A trajectory counts as solved when its team's reward reaches this."""
+from dagrl.types import SOLVED, Metrics, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +114,7 @@ async def evaluate(
         trajectories += result.trajectories
         failed.update(one.kind for one in result.failed)
     if scorer is not None:
-        scorer.score(trajectories)
+        scorer.score_outcome(trajectories)
     return summed_up(tasks, trajectories, failed, step=step, without=without)
 
 

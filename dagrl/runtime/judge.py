@@ -108,7 +108,7 @@ def judge(team: Team, tasks: Sequence[Task], *, k: int, without: str | None, con
         evaluation = asyncio.run(
             evaluate(
                 player,
-                _scorer(workflow),
+                _scorer(workflow, pool),
                 tasks,
                 step=team.checkpoint.step,
                 num_samples=k,
@@ -214,9 +214,9 @@ def _decoder(workflow: Workflow, pool: ModelPool) -> Decode:
     return lambda group, ids: tokenizers[group].decode(ids)
 
 
-def _scorer(workflow: Workflow) -> RewardNode | None:
+def _scorer(workflow: Workflow, pool: ModelPool) -> RewardNode | None:
     node = next((node for node in workflow.learn if node.kind is NodeKind.REWARD), None)
-    return None if node is None else RewardNode.of(node, workflow)
+    return None if node is None else RewardNode.of(node, workflow, pool)
 
 
 def _speakers(workflow: Workflow) -> tuple[Node, ...]:

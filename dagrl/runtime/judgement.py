@@ -8,9 +8,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from dagrl.rewards.math import same_answer_key
-from dagrl.runtime.evaluate import SOLVED, known, mean_reward, solved_shares
+from dagrl.runtime.evaluate import known, mean_reward, solved_shares
 from dagrl.runtime.statistics import Interval, known_pairs, mean_interval, paired_difference
-from dagrl.types import FinishReason, Task, Trajectory, Turn
+from dagrl.types import SOLVED, FinishReason, Task, Trajectory, Turn
 
 ALL = "all"
 """The row over every data source."""

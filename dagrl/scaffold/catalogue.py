@@ -8,8 +8,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from dagrl.algorithms import ESTIMATORS, POLICY_LOSSES
-from dagrl.rewards import REWARDS
+from dagrl.algorithms import (
+    ESTIMATORS,
+    POLICY_LOSSES,
+    RELATIVE_ESTIMATORS,
+    SEQUENCE_LOSSES,
+    RoleBaselines,
+    m2po_loss,
+    remax,
+)
+from dagrl.rewards import REWARDS, judge
 from dagrl.scaffold.files import description_of, shipped_envs, shipped_workflows
 from dagrl.scaffold.templates import TEMPLATES
 from dagrl.workflow.sections import RolloutSpec
@@ -32,15 +40,18 @@ def _workflows() -> dict[str, str]:
 
 
 def _rewards() -> dict[str, str]:
-    return {name: _first_line(function) for name, function in REWARDS.items()}
+    return {name: _first_line(function) for name, function in REWARDS.items()} | {"judge": _first_line(judge)}
 
 
 def _estimators() -> dict[str, str]:
-    return {name: _first_line(estimator.fn) for name, estimator in ESTIMATORS.items()}
+    told = {name: _first_line(estimator.fn) for name, estimator in ESTIMATORS.items()}
+    told |= {name: _first_line(function) for name, function in RELATIVE_ESTIMATORS.items()}
+    return told | {"spiral": _first_line(RoleBaselines), "remax": _first_line(remax)}
 
 
 def _losses() -> dict[str, str]:
-    return {name: _first_line(function) for name, function in POLICY_LOSSES.items()}
+    functions = {**POLICY_LOSSES, **SEQUENCE_LOSSES, "m2po": m2po_loss}
+    return {name: _first_line(function) for name, function in functions.items()}
 
 
 def _engines() -> dict[str, str]:
@@ -71,7 +82,7 @@ KINDS: Mapping[str, Callable[[], dict[str, str]]] = {
 USED_BY: Mapping[str, str] = {
     "workflows": "dagrl cp NAME",
     "envs": "agent_options.env_path",
-    "rewards": "REWARD nodes; your own: executable_ref",
+    "rewards": "agent_options.rewards of REWARD nodes; your own: file.py:function there, or executable_ref",
     "estimators": "config.algorithm.adv_estimator; your own: file.py:function",
     "losses": "config.algorithm.policy_loss; your own: file.py:function",
     "engines": "config.rollout.engine",

@@ -14,6 +14,7 @@ from dagrl.workflow import (
     checks_learning,
     checks_options,
     checks_plugins,
+    checks_rewards,
     checks_settings,
 )
 from dagrl.workflow.facts import Facts
@@ -33,6 +34,7 @@ OUTLINE_CHECKS: tuple[Callable[[Outline], list[Finding]], ...] = (
     checks_options.engine,
     checks_options.server_addresses,
     checks_learning.known_names,
+    checks_rewards.known_rewards,
 )
 """What can be said of the file alone."""
 
@@ -59,12 +61,13 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
     checks_options.critics_share_a_tokenizer,
     checks_options.node_config_has_effect,
     checks_options.val_without_names_rollouts,
-    checks_learning.rewards_come_from_somewhere,
-    checks_learning.reward_counted_once,
-    checks_learning.reward_reaches_all,
+    checks_rewards.rewards_come_from_somewhere,
+    checks_rewards.reward_counted_once,
+    checks_rewards.reward_reaches_all,
     checks_learning.one_chain,
-    checks_learning.reward_nodes_have_effect,
-    checks_learning.one_reward_node,
+    checks_rewards.reward_nodes_have_effect,
+    checks_rewards.one_reward_node,
+    checks_rewards.reward_weights_name_rollouts,
     checks_learning.critics_are_trained,
     checks_learning.update_order,
     checks_estimators.losses_fit_their_level,

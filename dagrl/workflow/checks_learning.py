@@ -42,40 +42,6 @@ def _unknown_names(outline: Outline, said: Mapping[str, Any], section: Path) -> 
     return findings
 
 
-def rewards_come_from_somewhere(facts: Facts) -> list[Finding]:
-    if not facts.spec.config.rollout.rewards_with_env or facts.has_env:
-        return []
-    message = "rewards_with_env takes the rewards from the environment, but no node has one"
-    hint = "give a ROLLOUT node an env_path, or add an ENV node"
-    return [facts.outline.fault("E402", message, ("config", "rollout", "rewards_with_env"), hint=hint, on_key=True)]
-
-
-def reward_counted_once(facts: Facts) -> list[Finding]:
-    findings = []
-    for node in facts.of_kind(NodeKind.ADVANTAGES):
-        algorithm = node.algorithm
-        if is_chained(algorithm) and algorithm.reward_mode == "team":
-            message = (
-                f"reward_mode team gives every agent the team's reward, and {algorithm.adv_estimator} carries it from "
-                "agent to agent as well: it would be counted once per agent"
-            )
-            place: Path = ("config", "algorithm", "reward_mode")
-            findings.append(facts.outline.fault("E403", message, place, hint="use reward_mode: chained, or gae"))
-    return findings
-
-
-def reward_reaches_all(facts: Facts) -> list[Finding]:
-    trained = [group for group in facts.groups if group.is_trained]
-    nodes = [node for node in facts.of_kind(NodeKind.ADVANTAGES) if not is_reference(node.algorithm.adv_estimator)]
-    if len(trained) < 2 or not any(n.algorithm.reward_mode == "chained" and not is_chained(n.algorithm) for n in nodes):
-        return []
-    message = (
-        "reward_mode chained gives the reward to the last turn alone, and "
-        f"{nodes[0].algorithm.adv_estimator} does not carry it to the agents before"
-    )
-    return [facts.outline.fault("W404", message, ("config", "algorithm", "reward_mode"), hint="use reward_mode: team")]
-
-
 def one_chain(facts: Facts) -> list[Finding]:
     nodes = facts.of_kind(NodeKind.ADVANTAGES)
     if len(nodes) < 2 or not any(is_chained(node.algorithm) for node in nodes):
@@ -83,34 +49,6 @@ def one_chain(facts: Facts) -> list[Finding]:
     named = ", ".join(node.node_id for node in nodes)
     message = f"gae_marft chains through all agents at once: one ADVANTAGE node serves them all, not {named}"
     return [facts.outline.fault("E406", message, ("nodes", nodes[1].node_id), hint="keep one of them")]
-
-
-def reward_nodes_have_effect(facts: Facts) -> list[Finding]:
-    from_env = facts.spec.config.rollout.rewards_with_env
-    findings = []
-    for node in (node for node in facts.written if node.kind is NodeKind.REWARD):
-        adds = node.options.combine == "add"
-        place: Path = ("nodes", node.node_id, "agent_options", "combine")
-        if from_env and not adds:
-            message = f"rewards_with_env is true, so '{node.node_id}' scores nothing: the environment's rewards stand"
-            hint = "set agent_options.combine: add to add to them, or take the node away"
-            findings.append(facts.outline.fault("W401", message, place, hint=hint))
-        if adds and not from_env:
-            message = f"'{node.node_id}' adds to the environment's rewards, but rewards_with_env is false"
-            findings.append(facts.outline.fault("W403", message, place))
-    return findings
-
-
-def one_reward_node(facts: Facts) -> list[Finding]:
-    """Several REWARD nodes would each take away what the others gave; unless all leave it to the environment."""
-    nodes = facts.of_kind(NodeKind.REWARD)
-    from_env = facts.spec.config.rollout.rewards_with_env
-    if len(nodes) < 2 or (from_env and not any(node.options.combine == "add" for node in nodes)):
-        return []
-    named = ", ".join(node.node_id for node in nodes)
-    hint = "keep one: its function may give {group: number} or {(group, turn): number}"
-    place: Path = ("nodes", nodes[1].node_id)
-    return [facts.outline.fault("E406", f"one REWARD node scores for all agents, not {named}", place, hint=hint)]
 
 
 def critics_are_trained(facts: Facts) -> list[Finding]:

@@ -37,6 +37,10 @@ KINDS_OF_OPTION: Mapping[str, tuple[NodeKind, ...]] = {
     "reward_kwargs": (*_REWARDING, NodeKind.CREDIT),
     "credit": (NodeKind.CREDIT,),
     "dynamic_sampling": (NodeKind.DYNAMIC_SAMPLING,),
+    "rewards": _REWARDING,
+    "correct_reward_weight": _REWARDING,
+    "incorrect_reward_weight": _REWARDING,
+    "outcome_node": _REWARDING,
     "combine": _REWARDING,
 }
 """Where each option works; those not named work everywhere or have a check of their own."""

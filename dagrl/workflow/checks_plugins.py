@@ -10,6 +10,7 @@ from dagrl.errors import DagrlError, Finding
 from dagrl.workflow import plugins, signatures
 from dagrl.workflow.facts import Facts
 from dagrl.workflow.kinds import Node, NodeKind
+from dagrl.workflow.reward_options import JUDGE, REWARD_REFS
 from dagrl.workflow.tree import Key, find
 
 
@@ -58,6 +59,10 @@ def _references(facts: Facts) -> Iterator[tuple[tuple[Key, ...], str, Callable[[
         if node.kind in (NodeKind.REWARD, NodeKind.CREDIT) and node.executable_ref is not None:
             reward = partial(signatures.check_reward, kwargs=node.options.reward_kwargs)
             yield (*place, "executable_ref"), node.executable_ref, reward
+        for index, part in enumerate(node.options.rewards):
+            check = signatures.check_judge if part.fn == JUDGE else signatures.check_reward
+            at: tuple[Key, ...] = (*place, "agent_options", "rewards", index, "fn")
+            yield at, REWARD_REFS.get(part.fn, part.fn), partial(check, kwargs=part.kwargs)
         if node.kind is NodeKind.COMPUTE and node.executable_ref is not None:
             yield (*place, "executable_ref"), node.executable_ref, signatures.check_compute
         if node.kind is NodeKind.ADVANTAGES and plugins.is_reference(node.algorithm.adv_estimator):

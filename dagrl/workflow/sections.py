@@ -248,6 +248,8 @@ class ActorSpec(UpdateSpec):
     """How slowly adaptive reacts, in trajectories."""
     target_kl: Positive | None = None
     """Stops the epochs of a step when KL(old, new) passes it; counted as `early_stop`."""
+    overlong_filtering: bool = False
+    """True does not train on responses that were cut for their length (DAPO); their rewards still count in groups."""
     old_logprobs: Literal["recompute", "rollout"] = "recompute"
     """`rollout` takes the sampler's log-probs and needs no node that recomputes them."""
     rollout_correction: Literal["none", "tis", "mis", "decoupled"] = "none"

@@ -15,6 +15,7 @@ RESET = "reset(self, prompt=None) -> obs"
 REWARD = (
     "compute_score(data_source, solution_str, ground_truth, extra_info) -> float, or fn(trajectory, **kwargs) -> float"
 )
+JUDGE = "judge with kwargs url and model, and the others of rewards.judge.Rubric where they are wanted"
 WHEN = "function(trajectory) -> bool"
 COMPUTE = "function(batch, config) -> batch"
 ESTIMATOR = (
@@ -61,6 +62,11 @@ def check_reward(function: Any, kwargs: Mapping[str, Any] | None = None) -> None
     _check(function, _name(function), REWARD, count, kwargs or {})
     if inspect.iscoroutinefunction(function):
         raise PluginError(f"{_name(function)} is async", where=_place(function), how=f"it must be {REWARD}")
+
+
+def check_judge(rubric: Any, kwargs: Mapping[str, Any] | None = None) -> None:
+    """Raises `PluginError` where a judge cannot be made of these keyword arguments."""
+    _check(rubric, "judge", JUDGE, 0, kwargs or {})
 
 
 def check_when(function: Any) -> None:

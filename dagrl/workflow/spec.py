@@ -9,6 +9,7 @@ from pydantic import Field
 
 from dagrl.workflow.extra_play_section import CreditSpec, DynamicSamplingSpec
 from dagrl.workflow.fields import Count, Paths, PositiveInt, Spec
+from dagrl.workflow.reward_options import OutcomeWeights, RewardPartSpec
 from dagrl.workflow.sections import (
     AdapterSpec,
     ConfigSpec,
@@ -89,12 +90,28 @@ class AgentOptions(Spec):
     """Name in conversations that are shown, and in pictures; the node's id if not given."""
     reward_kwargs: dict[str, Any] = {}
     """Keyword arguments for the function of a REWARD or CREDIT node."""
+    rewards: tuple[RewardPartSpec, ...] = ()
+    """Sums up these instead of one function. The first is the outcome: held-out problems are judged by it alone."""
+    correct_reward_weight: float | dict[str, float] = 1.0
+    """Multiplies the rewards of all turns where the outcome is 1 or more; or a weight for each rollout node."""
+    incorrect_reward_weight: float | dict[str, float] = 1.0
+    """The same where it is less."""
+    outcome_node: str | None = None
+    """Whose last turn says which of the two holds, by its reward; the last turn of all, if not given."""
     combine: Literal["replace", "add"] = "replace"
     """REWARD node together with `rewards_with_env`: `add` adds to the environment's rewards."""
     credit: CreditSpec = CreditSpec()
     """How a CREDIT node shares the team's reward out."""
     dynamic_sampling: DynamicSamplingSpec = DynamicSamplingSpec()
     """What a DYNAMIC_SAMPLING node keeps, and how it asks for more."""
+
+    @property
+    def outcome_weights(self) -> OutcomeWeights:
+        return OutcomeWeights(
+            correct=self.correct_reward_weight,
+            incorrect=self.incorrect_reward_weight,
+            outcome_node=self.outcome_node,
+        )
 
 
 class NodeSpec(Spec):

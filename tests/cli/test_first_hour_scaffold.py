@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dagrl.algorithms import ESTIMATORS, POLICY_LOSSES
 from dagrl.cli import exit_code
 from dagrl.rewards import REWARDS
+from dagrl.workflow.algorithm_section import ADV_ESTIMATORS, POLICY_LOSSES
 from dagrl.workflow.graph import load_workflow
 from tests.command import dagrl, environment
 
@@ -32,9 +32,9 @@ def listed(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
 def test_everything_that_ships_is_listed_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     found = listed(capsys)
     assert list(found["workflows"]) == WORKFLOWS
-    assert found["estimators"].keys() == ESTIMATORS.keys()
-    assert found["losses"].keys() == POLICY_LOSSES.keys()
-    assert found["rewards"].keys() == REWARDS.keys()
+    assert set(found["estimators"]) == set(ADV_ESTIMATORS)
+    assert set(found["losses"]) == set(POLICY_LOSSES)
+    assert set(found["rewards"]) == {*REWARDS, "judge"}
     assert "envs/math_env.py:MathEnv" in found["envs"]
     assert "transformers" in found["engines"] and "scripted" not in found["engines"]
     assert list(found["templates"]) == ["project", "env", "hook", "reward"]

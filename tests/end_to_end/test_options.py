@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from dagrl.errors import DagrlError, DataError
 from dagrl.runtime.checkpoint import load_state
+from dagrl.runtime.metrics import read_metrics
+from tests.openai_server import chat, serving
 from tests.small_teams import GIVE, SCORES, TWO, is_same, node, one_process, run, speaker, team, train
 from tests.tiny_project import RECIPE
 
@@ -215,6 +218,41 @@ def test_rewards_of_both_forms_and_added_to_the_environments(tmp_path):
         reward=GIVE | {"options": {"combine": "add", "reward_kwargs": {"bonus": 5.0}}},
     )  # fmt: skip
     assert ran.series("reward/max")[0] == 7.0
+
+
+def test_a_list_of_rewards_is_summed_logged_part_by_part_and_held_out_problems_know_the_first_alone(tmp_path):
+    with serving(chat(lambda text: "Score: 5")) as server:
+        parts = [
+            {"fn": "scores.py:letters", "kwargs": {"bonus": 1.0}, "name": "right"},
+            {"fn": "overlong", "weight": 0.5, "kwargs": {"max_tokens": 2, "buffer_tokens": 1}},
+            {"fn": "judge", "weight": 10.0, "kwargs": {"url": server.url, "model": "tiny"}},
+        ]
+        made = team(TWO, reward={"options": {"rewards": parts}}, critics=False, algorithm={"adv_estimator": "rloo"})
+        tested = ("data.val_files=[val.jsonl]", "trainer.test_freq=1")
+        ran = train(tmp_path, *tested, team=made, files={"scores.py": SCORES})
+    row = ran.rows[0]
+    assert row["reward/parts/judge"] == 0.5
+    assert row["reward/mean"] == pytest.approx(
+        row["reward/parts/right"] + 0.5 * row["reward/parts/overlong"] + 10.0 * 0.5
+    )
+    held_out = [one for one in read_metrics(ran.folder / "metrics.jsonl") if "val/accuracy" in one]
+    assert all(one["val/accuracy"] == 1.0 and one["val/reward"] <= 2.0 for one in held_out)
+    books = (ran.folder / "ledger.jsonl").read_text().splitlines()
+    assert json.loads(books[-1])["totals"]["judge_calls"] == 2 * 8 * 3 + 3 * 16, "three evaluations of 16 problems"
+
+
+def test_responses_that_were_cut_are_left_out_of_the_update_and_of_nothing_else(tmp_path):
+    made = team(TWO, reward=GIVE, critics=False, algorithm={"adv_estimator": "rloo"})
+    short, files = "rollout.sampling.max_tokens=1", {"scores.py": SCORES}
+    ran = train(tmp_path / "cut", short, "actor.overlong_filtering=true", team=made, files=files)
+    cut = ended = 0
+    for name in ("step_000001", "step_000002"):
+        of_sample = Counter((t["task_id"], t["sample"]) for t in ran.turns(name) if t["finish_reason"] == "length")
+        cut += sum(count == 2 for count in of_sample.values())
+        ended += 8 - sum(count == 2 for count in of_sample.values())
+    assert cut and ended
+    assert (ran.rows[-1]["ledger/trained"], ran.rows[-1]["ledger/dropped/overlong"]) == (ended, cut)
+    assert train(tmp_path / "kept", short, team=made, files=files).rows[-1]["ledger/trained"] == 16
 
 
 @pytest.mark.parametrize(("estimator", "shares"), [("gae", [1, 1]), ("gae_marft", [0, 1])])

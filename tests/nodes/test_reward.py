@@ -8,6 +8,7 @@ import pytest
 from dagrl.errors import FaultBudgetError, UserCodeError
 from dagrl.experience import collate
 from dagrl.nodes.reward import RewardNode
+from dagrl.nodes.reward_parts import OneByOne, RewardPart
 from dagrl.rewards import REWARDS
 from dagrl.rewards.runner import RewardResult, call_reward
 from dagrl.workflow.kinds import Column, NodeKind
@@ -16,8 +17,9 @@ from tests.stream_builders import trajectory, turn
 
 
 def reward_node(judge, *, mode="chained", adds=False, groups=(0, 1), allowed=0.5):
+    parts = [] if judge is None else [RewardPart(judge=OneByOne(judge))]
     return RewardNode(
-        node(NodeKind.REWARD, groups=groups), judge, reward_mode=mode, adds=adds, max_failed_fraction=allowed
+        node(NodeKind.REWARD, groups=groups), parts, reward_mode=mode, adds=adds, max_failed_fraction=allowed
     )
 
 

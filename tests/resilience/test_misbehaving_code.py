@@ -25,6 +25,7 @@ from dagrl.environments import protocol
 from dagrl.environments.runner import EnvRunner
 from dagrl.experience import Experience, collate
 from dagrl.nodes.reward import RewardNode
+from dagrl.nodes.reward_parts import OneByOne, RewardPart
 from dagrl.nodes.usage import Usage
 from dagrl.rewards.runner import call_own_reward, call_reward
 from dagrl.runtime.ledger import Ledger
@@ -351,7 +352,8 @@ def scored(folder: Path, cases: Cases, *, timeout_s: float = 120.0) -> Scored:
     (folder / "score.py").write_text(REWARD.format(cases=cases))
     function = load("score.py:score", folder)
     judge = partial(call_own_reward, function, kwargs={}, timeout_s=timeout_s)
-    reward = RewardNode(node(NodeKind.REWARD), judge, reward_mode="chained", adds=False, max_failed_fraction=1.0)
+    parts = [RewardPart(judge=OneByOne(judge))]
+    reward = RewardNode(node(NodeKind.REWARD), parts, reward_mode="chained", adds=False, max_failed_fraction=1.0)
     batch = [trajectory(name, [turn(0, 0, [5, 6])]) for name in mixed(list(cases))]
     experience = collate(batch)
     metrics = reward.run(experience, 0)
@@ -384,7 +386,8 @@ def test_rewards_that_hang_are_found(tmp_path: Path) -> None:
     (tmp_path / "score.py").write_text(REWARD.format(cases=HANGS))
     function = load("score.py:score", tmp_path)
     judge = partial(call_own_reward, function, kwargs={}, timeout_s=0.5)
-    reward = RewardNode(node(NodeKind.REWARD), judge, reward_mode="chained", adds=False, max_failed_fraction=1.0)
+    parts = [RewardPart(judge=OneByOne(judge))]
+    reward = RewardNode(node(NodeKind.REWARD), parts, reward_mode="chained", adds=False, max_failed_fraction=1.0)
     batch = [trajectory(name, [turn(0, 0, [5, 6])]) for name in HANGS]
     reward.score(batch)
     assert [one.unscored for one in batch] == ["timeout"] * len(HANGS)

@@ -157,7 +157,7 @@ class _Forecaster:
         found.at_most = {
             "tokens": rollout.max_rounds * (per_sample * trained + per_val * judged),
             "env_calls": num_envs * (1 + rollout.max_rounds) * (trained + judged),
-            "judge_calls": (trained + judged) * _has_judge(self._workflow),
+            "judge_calls": trained * _num_judges(self._workflow) + judged * min(_num_judges(self._workflow), 1),
         }
 
     def _look_at_models(self, found: Forecast) -> None:
@@ -283,10 +283,11 @@ def _evaluations(workflow: Workflow, steps: int) -> int:
     return int(trainer.val_before_train) + between + 1 + len(trainer.val_without)
 
 
-def _has_judge(workflow: Workflow) -> bool:
+def _num_judges(workflow: Workflow) -> int:
+    """Reward functions that a trained trajectory is scored by; a held-out one only by the first."""
     from_env = workflow.spec.config.rollout.rewards_with_env
     nodes = [node for node in workflow.learn if node.kind is NodeKind.REWARD]
-    return any(not from_env or node.options.combine == "add" for node in nodes)
+    return sum(max(len(node.options.rewards), 1) for node in nodes if not from_env or node.options.combine == "add")
 
 
 def _spread(tasks: Sequence[Task]) -> list[Task]:
