@@ -74,7 +74,7 @@ class TurnTable:
     agent_group: Tensor
     branch: Tensor
     task: Tensor
-    """Index of the task within the step."""
+    """Index of the prompt within the step; samples of it that another step asked for are another."""
     sample: Tensor
     prompt_len: Tensor
     response_len: Tensor
@@ -133,11 +133,19 @@ class Experience:
     """Index of a trajectory to why it may go untrained; means nothing where an update had it all the same."""
     nonfinite: list[NonFinite] = field(default_factory=list)
     """Updates that were not made because of their loss or gradient."""
+    notes: list[str] = field(default_factory=list)
+    """What nodes have to tell of this step besides their metrics."""
 
     @property
     def num_tokens(self) -> int:
         """T: response tokens of all agents."""
         return int(self.turns.response_len.sum())
+
+    def become(self, other: Experience) -> None:
+        """Takes all of `other` but for the notes: the step has other trajectories from now on."""
+        for name in Experience.__dataclass_fields__:
+            if name != "notes":
+                setattr(self, name, getattr(other, name))
 
     def turns_of(self, groups: Sequence[int], *, only_trained: bool = False) -> Tensor:
         """[m] int64: the turns of `groups` that have a response, in time order."""
@@ -247,9 +255,9 @@ def _sequences(turns: Sequence[Turn], table: TurnTable) -> Sequences:
 def _turn_table(
     trajectories: Sequence[Trajectory], placed: Sequence[tuple[int, Turn]], use_all_traj: bool
 ) -> TurnTable:
-    task_index: dict[str, int] = {}
+    task_index: dict[tuple[int, str], int] = {}
     for trajectory in trajectories:
-        task_index.setdefault(trajectory.task.task_id, len(task_index))
+        task_index.setdefault((trajectory.step, trajectory.task.task_id), len(task_index))
     turns = [turn for _, turn in placed]
     owners = [trajectories[number] for number, _ in placed]
     return TurnTable(
@@ -258,7 +266,7 @@ def _turn_table(
         position=_int64([place for trajectory in trajectories for place in range(len(trajectory.turns))]),
         agent_group=_int64([turn.agent_group for turn in turns]),
         branch=_int64([turn.branch for turn in turns]),
-        task=_int64([task_index[owner.task.task_id] for owner in owners]),
+        task=_int64([task_index[owner.step, owner.task.task_id] for owner in owners]),
         sample=_int64([owner.sample for owner in owners]),
         prompt_len=_int64([len(turn.prompt_ids) for turn in turns]),
         response_len=_int64([len(turn.response_ids) for turn in turns]),

@@ -26,7 +26,7 @@ from dagrl.report.metric_guide import as_markdown  # noqa: E402
 from dagrl.runtime.watchdog import as_markdown as warnings  # noqa: E402
 from dagrl.workflow.dialects import RENAMED  # noqa: E402
 from dagrl.workflow.json_schema import SCHEMA_FILE, schema_text  # noqa: E402
-from dagrl.workflow.kinds import NOT_BUILT_YET, kind_of  # noqa: E402
+from dagrl.workflow.kinds import kind_of  # noqa: E402
 from dagrl.workflow.spec import NodeRole, NodeType, WorkflowSpec  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "workflow_reference.md"
@@ -119,8 +119,7 @@ def node_table() -> str:
             for forward in (False, True):
                 kind = kind_of(node_type, role, forward)
                 if kind is not None:
-                    note = " (not built yet: refused by name)" if kind in NOT_BUILT_YET else ""
-                    lines.append(f"| {node_type} | {role} | {_value(forward)} | {kind}{note} |")
+                    lines.append(f"| {node_type} | {role} | {_value(forward)} | {kind} |")
     return "\n".join(lines) + "\n"
 
 

@@ -21,6 +21,7 @@ from dagrl.nodes.base import AnyLearnNode
 from dagrl.nodes.compute import ComputeNode
 from dagrl.nodes.credit import CreditNode, Judged
 from dagrl.nodes.credit_rules import rule_of
+from dagrl.nodes.dynamic_sampling import DynamicSamplingNode
 from dagrl.nodes.greedy_advantages import GreedyAdvantagesNode
 from dagrl.nodes.logprobs import LogprobsNode
 from dagrl.nodes.objectives import PolicyObjective, objective_of
@@ -36,7 +37,7 @@ from dagrl.rewards.runner import call_own_reward
 from dagrl.workflow import plugins
 from dagrl.workflow.algorithm_section import PLAYING_ESTIMATORS, POLICY_LOSSES
 from dagrl.workflow.graph import Workflow, players_of
-from dagrl.workflow.kinds import Column, Node, NodeKind
+from dagrl.workflow.kinds import Column, Node, NodeKind, reward_placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,16 @@ def _is_idle(node: Node, workflow: Workflow) -> bool:
 
 def _reward(node: Node, parts: Parts) -> AnyLearnNode:
     return RewardNode.of(node, parts.workflow, parts.models, parts.usage)
+
+
+def _dynamic_sampling(node: Node, parts: Parts) -> AnyLearnNode:
+    config = parts.workflow.spec.config
+    return DynamicSamplingNode(
+        node,
+        batch_size=config.data.train_batch_size,
+        use_all_traj=config.rollout.use_all_traj,
+        placement=reward_placement(parts.workflow.nodes, node.algorithm),
+    )
 
 
 def _credit(node: Node, parts: Parts) -> AnyLearnNode:
@@ -166,6 +177,7 @@ def _controller(kind: str, coef: float, target: float, horizon: float) -> KLCont
 
 NODES: Mapping[NodeKind, Callable[[Node, Parts], AnyLearnNode]] = {
     NodeKind.REWARD: _reward,
+    NodeKind.DYNAMIC_SAMPLING: _dynamic_sampling,
     NodeKind.CREDIT: _credit,
     NodeKind.OLD_LOGPROBS: _old_logprobs,
     NodeKind.REF_LOGPROBS: _ref_logprobs,

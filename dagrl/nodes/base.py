@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -72,6 +72,19 @@ class ExtraPlay(Protocol):
 
         Raises `FaultBudgetError` where too many fail.
         """
+        ...
+
+    async def more(self, num_prompts: int) -> list[Trajectory] | None:
+        """Samples of so many further prompts, or more where the workflow says so, played and scored; None where all of
+        the data is in this step already. Raises as `again` does."""
+        ...
+
+    def leave_out(self, trajectories: Iterable[Trajectory], reason: str) -> None:
+        """Samples that the node took out of the step, for the books."""
+        ...
+
+    def carry_over(self, trajectories: Iterable[Trajectory]) -> None:
+        """Samples that the node took out of the step, and that the next one begins with."""
         ...
 
 

@@ -63,6 +63,31 @@ _GUIDES: Mapping[str, Guide] = {
         healthy="0",
         high=0.0,
     ),
+    # Dynamic sampling
+    "sampling/dropped": Guide(
+        title="Prompts dropped",
+        meaning="Share of the prompts played whose samples all have the same reward: nothing can be learnt from them.",
+        section=TRAJECTORIES,
+        healthy="Below a half; near 1 the problems are too easy or too hard.",
+    ),
+    "sampling/kept": Guide(
+        title="Prompts kept", meaning="Prompts that this step trained on.", section=TRAJECTORIES
+    ),
+    "sampling/missing": Guide(
+        title="Prompts missing",
+        meaning="How many the batch lacked when no more could be asked for.",
+        section=TRAJECTORIES,
+        healthy="0; else raise max_extra_batches or oversample, or take other problems.",
+        high=0.0,
+    ),
+    "sampling/carried": Guide(
+        title="Prompts carried over",
+        meaning="Kept beyond the batch; the next step begins with them, one update late.",
+        section=TRAJECTORIES,
+    ),
+    "sampling/extra_batches": Guide(
+        title="Extra batches", meaning="How often this step asked for more prompts.", section=SPEED
+    ),
     # Held out
     "val/accuracy": Guide(
         title="Held-out accuracy",

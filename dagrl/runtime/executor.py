@@ -101,7 +101,7 @@ class Executor:
         live = self._workflow.live(step)
         after = self._workflow.waits(live)
         for node in live:
-            if is_given_up:
+            if is_given_up or not len(experience.turns):
                 break
             if only is not None and node.node_id not in only:
                 continue
@@ -112,6 +112,10 @@ class Executor:
                 agent=self._workflow.groups[node.agent_group].name, node=node.node_id
             )
             metrics |= {f"{place}/{name}": value for name, value in own.items()}
+            if node.kind is NodeKind.DYNAMIC_SAMPLING:
+                self._token_check.begin(experience, step)
+            warnings += experience.notes
+            experience.notes.clear()
             faults = self._look(node, experience, step)
             is_given_up = bool(faults) and experience.first_nonfinite() is not None
             warnings += faults if is_given_up else [*faults, *self._token_warnings(node, experience, step)]

@@ -60,10 +60,17 @@ class Ledger:
         self._totals["extra"] += count
 
     def settle(
-        self, step: int, experience: Experience, failed: Sequence[FailedTrajectory], carried: Iterable[Sample] = ()
+        self,
+        step: int,
+        experience: Experience,
+        failed: Sequence[FailedTrajectory],
+        carried: Iterable[Sample] = (),
+        left_out: Mapping[Sample, str] | None = None,
     ) -> dict[str, Any]:
-        """The row of a step whose learning is over. `carried`: samples that a later step will settle."""
+        """The row of a step whose learning is over. `carried`: samples that a later step will settle; `left_out`: those
+        that nodes took out of the step, with their reasons."""
         trained, dropped = _fates(experience, failed)
+        dropped |= left_out or {}
         kept = set(carried)
         for sample in [*trained, *dropped]:
             assert sample in self._open, f"{_named(sample)} comes back, but it is not out"

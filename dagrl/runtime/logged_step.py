@@ -79,7 +79,7 @@ def _trajectory(rows: Rows, step: int, known: Mapping[str, Task]) -> Trajectory:
     return Trajectory(
         task=known.get(first["task_id"]) or _task(first),
         sample=first["sample"],
-        step=step,
+        step=first.get("issued_in", step + 1) - 1,
         turns=[_turn(row) for row in rows],
         observations=[_observation(told) for row in rows for told in json.loads(row["observations"] or "[]")],
         stop_reason=None if stop is None else StopReason(stop),

@@ -101,8 +101,9 @@ def _is_complete(workflow: Workflow, logged: LoggedStep, row: Row) -> bool:
 
 
 def _rewards(workflow: Workflow, logged: LoggedStep, step: int) -> Metrics:
-    """The summary of a REWARD node; nothing where none ran."""
-    if not any(node.kind is NodeKind.REWARD for node in workflow.live(step)):
+    """The summary of a REWARD node; nothing where none ran, or where it saw samples that were dropped later."""
+    kinds = {node.kind for node in workflow.live(step)}
+    if NodeKind.REWARD not in kinds or NodeKind.DYNAMIC_SAMPLING in kinds:
         return {}
     return reward_summary(logged.trajectories)
 

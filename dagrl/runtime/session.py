@@ -24,7 +24,6 @@ from dagrl.nodes.usage import Usage
 from dagrl.runtime import manifest
 from dagrl.runtime.console import Console
 from dagrl.runtime.executor import Executor
-from dagrl.runtime.extra_play import ExtraRollouts
 from dagrl.runtime.ledger import Ledger
 from dagrl.runtime.live_status import LiveStatus
 from dagrl.runtime.player import Player
@@ -33,6 +32,7 @@ from dagrl.runtime.recorder import Recorder
 from dagrl.runtime.resume import ResumePoint, cut_back_to, restore
 from dagrl.runtime.run_folder import RunFolder
 from dagrl.runtime.signals import StopSignals
+from dagrl.runtime.supply import Supply
 from dagrl.runtime.token_check import TokenCheck
 from dagrl.runtime.trace import Trace
 from dagrl.runtime.trainer import Trainer, TrainingReport
@@ -102,6 +102,9 @@ def _build(
     nodes = build_learn_nodes(workflow, pool, usage)
     console.begin(workflow, total_steps=total_steps, num_train=len(train), num_held_out=len(held_out))
     ledger = Ledger([group.name for group in workflow.groups], usage)
+    supply = Supply(
+        workflow, loader=loader, player=player, scorer=scorer_of(nodes), ledger=ledger, trace=trace
+    )  # fmt: skip
     trainer = Trainer(
         workflow,
         player=player,
@@ -109,12 +112,12 @@ def _build(
             workflow,
             nodes,
             token_check(workflow, pool),
-            play=ExtraRollouts(player, scorer_of(nodes), ledger, trace),
+            play=supply,
             failures_dir=folder.failures,
             trace=trace,
         ),
         learn_nodes=nodes,
-        loader=loader,
+        supply=supply,
         val_tasks=held_out[: data.val_max_prompts],
         recorder=recorder,
         trace=trace,

@@ -6,16 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dagrl.experience import Experience
-from dagrl.runtime.player import PlayResult
 from dagrl.runtime.repetition import repetition_metrics
-from dagrl.types import Metrics
+from dagrl.types import FailedTrajectory, Metrics
 from dagrl.workflow.groups import AgentGroup
 
 
-def step_metrics(groups: Sequence[AgentGroup], experience: Experience, played: PlayResult) -> Metrics:
+def step_metrics(groups: Sequence[AgentGroup], experience: Experience, failed: Sequence[FailedTrajectory]) -> Metrics:
     """Numbers under `trajectory/…` and `agent_<name>/…`; faults are counted by kind."""
-    metrics = dict(played.metrics) | trajectory_metrics(experience, len(played.failed))
-    for kind, count in sorted(Counter(failed.kind for failed in played.failed).items()):
+    metrics = trajectory_metrics(experience, len(failed))
+    for kind, count in sorted(Counter(one.kind for one in failed).items()):
         metrics[f"trajectory/failed/{kind}"] = float(count)
     return metrics | agent_metrics(groups, experience)
 

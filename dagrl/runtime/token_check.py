@@ -103,7 +103,7 @@ class TokenCheck:
 
         Raises BreachError instead where the run is to stop.
         """
-        turns = experience.turns_of(node.groups)
+        turns = _of_step(experience, experience.turns_of(node.groups), step)
         if node.kind is not NodeKind.OLD_LOGPROBS or not len(turns):
             return None
         bound = self._bounds[node.agent_group]
@@ -202,6 +202,12 @@ class TokenCheck:
             f"agent '{self._agents[spoken.agent_group]}' (node '{spoken.node_id}', round {spoken.round}), "
             f"{_tokens(first, last)} …{before!r}[{inside!r}]{after!r}…"
         )
+
+
+def _of_step(experience: Experience, turns: Tensor, step: int) -> Tensor:
+    """Those of `turns` that this step's weights gave; the others were carried over from an earlier one."""
+    is_own = torch.tensor([one.step == step for one in experience.trajectories], dtype=torch.bool)
+    return turns[is_own[experience.turns.trajectory[turns]]]
 
 
 def _stream(sampled: Sequence[Sampled]) -> _Stream:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dagrl.data import DataLoader
 from dagrl.errors import StorageError
 from dagrl.experience import Experience, collate
 from dagrl.nodes.base import AnyLearnNode, stateful
@@ -19,6 +18,7 @@ from dagrl.runtime.ledger import Ledger
 from dagrl.runtime.player import Player
 from dagrl.runtime.recorder import Recorder
 from dagrl.runtime.summary import step_metrics
+from dagrl.runtime.supply import Supply
 from dagrl.runtime.trace import Trace
 from dagrl.trace_events import EVALUATE, LEARN, PLAY, WRITE
 from dagrl.types import Metrics, Task
@@ -61,7 +61,7 @@ class Trainer:
         player: Player,
         executor: Executor,
         learn_nodes: Mapping[str, AnyLearnNode],
-        loader: DataLoader,
+        supply: Supply,
         val_tasks: Sequence[Task],
         recorder: Recorder,
         trace: Trace,
@@ -73,7 +73,7 @@ class Trainer:
         self._player = player
         self._executor = executor
         self._learn_nodes = learn_nodes
-        self._loader = loader
+        self._supply = supply
         self._val_tasks = val_tasks
         self._recorder = recorder
         self._trace = trace
@@ -135,11 +135,11 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run stands, without the models: step, data position, and the state of every node that has one."""
-        loader = self._loader.state_dict()
-        self._ledger.check(loader["drawn"])
+        supply = self._supply.state_dict()
+        self._ledger.check(supply["loader"]["drawn"])
         return {
             "step": self._step,
-            "loader": loader,
+            "supply": supply,
             "ledger": self._ledger.state_dict(),
             "seconds": self._seconds,
             "executor": self._executor.state_dict(),
@@ -157,7 +157,7 @@ class Trainer:
                 how="resume with the nodes that the run began with",
             )
         self._step = state["step"]
-        self._loader.load_state_dict(state["loader"])
+        self._supply.load_state_dict(state["supply"])
         self._ledger.load_state_dict(state["ledger"])
         self._seconds_before = state["seconds"]
         self._executor.load_state_dict(state["executor"])
@@ -171,19 +171,19 @@ class Trainer:
         step, rollout = self._step, self._config.rollout
         with self._trace.step(step + 1):
             with self._trace.phase(PLAY, is_played=True) as play:
-                tasks = self._loader.next_batch()
-                self._ledger.issue(step, tasks, rollout.n)
-                played = await self._player.play(tasks, step=step, sampling="train", n=rollout.n)
+                trajectories, told = await self._supply.begin(step)
             with self._trace.phase(LEARN):
-                experience = collate(played.trajectories, use_all_traj=rollout.use_all_traj)
+                experience = collate(trajectories, use_all_traj=rollout.use_all_traj)
                 learnt = await self._executor.learn(experience, step) if len(experience.turns) else None
-                metrics = step_metrics(self._workflow.groups, experience, played)
+                books = self._supply.end()
+                metrics = told | step_metrics(self._workflow.groups, experience, books.failed)
             seconds: dict[str, float] = {"play": play.seconds}
             if learnt is not None:
                 metrics |= learnt.metrics
                 seconds |= learnt.seconds
             with self._trace.phase(WRITE):
-                self._recorder.ledger(self._ledger.settle(step, experience, played.failed))
+                settled = self._ledger.settle(step, experience, books.failed, books.carried, books.dropped)
+                self._recorder.ledger(settled)
                 self._record(step, experience, metrics, seconds)
                 for warning in () if learnt is None else learnt.warnings:
                     self._recorder.warn(step + 1, warning)

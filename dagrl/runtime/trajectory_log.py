@@ -32,8 +32,9 @@ class TrajectoryLog:
 
     A row is one turn, in time order; lists hold a value per response token and are null where no node wrote that
     column for the turn (`rollout_logprobs`, `old_logprobs`, `ref_logprobs`, `values`, `rewards`, `advantages`,
-    `returns`). `ground_truth` and `reward_parts` are JSON. `observations` is all that the environments answered to a
-    round, as JSON, at its last turn. How long turns took stands in `step_000040.timings.parquet`.
+    `returns`). `ground_truth` and `reward_parts` are JSON. `issued_in`: the step that asked for the sample, an earlier
+    one where it was carried over. `observations` is all that the environments answered to a round, as JSON, at its last
+    turn. How long turns took stands in `step_000040.timings.parquet`.
     """
 
     def __init__(self, folder: Path, *, agent_names: Sequence[str], decode: Decode) -> None:
@@ -108,6 +109,7 @@ def _of_trajectories(owners: Sequence[Trajectory]) -> dict[str, pa.Array]:
     return {
         "task_id": _texts([owner.task.task_id for owner in owners]),
         "sample": pa.array([owner.sample for owner in owners], pa.int64()),
+        "issued_in": pa.array([owner.step + 1 for owner in owners], pa.int64()),
         "data_source": _texts([owner.task.data_source for owner in owners]),
         "ground_truth": _texts([json.dumps(owner.task.ground_truth, default=str) for owner in owners]),
         "stop_reason": _texts([owner.stop_reason for owner in owners]),

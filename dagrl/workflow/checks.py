@@ -15,6 +15,7 @@ from dagrl.workflow import (
     checks_options,
     checks_plugins,
     checks_rewards,
+    checks_sampling,
     checks_settings,
 )
 from dagrl.workflow.facts import Facts
@@ -26,7 +27,6 @@ OUTLINE_CHECKS: tuple[Callable[[Outline], list[Finding]], ...] = (
     checks_graph.no_cycles,
     checks_graph.groups_without_gaps,
     checks_graph.kinds,
-    checks_graph.built_kinds,
     checks_options.options_on_their_kinds,
     checks_options.executable_refs,
     checks_options.sharing_of_critics_only,
@@ -80,6 +80,9 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
     checks_estimators.grouping_has_effect,
     checks_estimators.loss_options_have_effect,
     checks_estimators.known_traps,
+    checks_sampling.one_sampling_node,
+    checks_sampling.sampling_comes_first,
+    checks_sampling.samples_can_differ,
     checks_credit.one_credit_node,
     checks_credit.credit_comes_between,
     checks_credit.credit_counted_once,

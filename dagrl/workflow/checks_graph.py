@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from dagrl.errors import Finding
 from dagrl.workflow.facts import Facts, carries_data
-from dagrl.workflow.kinds import NOT_BUILT_YET, WRITER_OF, Column, Node, NodeKind, roles_of
+from dagrl.workflow.kinds import WRITER_OF, Column, Node, NodeKind, roles_of
 from dagrl.workflow.nearest import did_you_mean
 from dagrl.workflow.outline import Outline, kind, num_groups, role_of
 from dagrl.workflow.spec import NodeRole, NodeType
@@ -99,14 +99,6 @@ def kinds(outline: Outline) -> list[Finding]:
 def _other_type(role: NodeRole) -> str:
     types = [node_type for node_type in NodeType if role in roles_of(node_type)]
     return f"; role {role} goes with type {' or '.join(types)}" if types else ""
-
-
-def built_kinds(outline: Outline) -> list[Finding]:
-    return [
-        outline.fault("E206", f"nodes of role {role_of(node)} are not built yet", ("nodes", node.node_id, "node_role"))
-        for node in outline.spec.nodes
-        if kind(node) in NOT_BUILT_YET
-    ]
 
 
 # Resolved nodes

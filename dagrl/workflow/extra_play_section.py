@@ -41,7 +41,5 @@ class DynamicSamplingSpec(Spec):
     max_extra_batches: Count = 4
     """How often a step may ask for more prompts; then it trains on what there is."""
     oversample: Annotated[float, Field(ge=1.0)] = 1.0
-    """So many times the prompts that are missing are asked for at once."""
-    surplus: Literal["carry", "abort"] = "carry"
-    """What becomes of groups that are more than the batch holds: carry trains them in the next step; abort stops
-    playing them as soon as the batch is full, and their prompts come again."""
+    """So many times the prompts that are missing are asked for at once. What is kept beyond the batch waits for the
+    next step."""

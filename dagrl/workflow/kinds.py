@@ -95,8 +95,6 @@ _KINDS: dict[tuple[NodeType, NodeRole, bool], NodeKind] = {
     (NodeType.MODEL_TRAIN, NodeRole.CRITIC, False): NodeKind.TRAIN_CRITIC,
 }
 
-NOT_BUILT_YET = (NodeKind.DYNAMIC_SAMPLING,)
-"""Kinds that a file may name and that are refused by name."""
 ASKS_FOR_PLAY = (NodeKind.CREDIT, NodeKind.DYNAMIC_SAMPLING)
 """Kinds that may have the team play in the middle of a step; they change rewards, or trajectories, in place."""
 

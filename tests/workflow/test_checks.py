@@ -40,8 +40,6 @@ REFUSED = [
     ("E204", "no node belongs", [], ("agent_groups.2.name=third",)),
     ("E205", "cannot have the role CRITIC", [("node_type: REWARD", "node_type: REWARD\n    node_role: CRITIC")], ()),
     ("E205", "only_forward_compute has no meaning", [("REWARD", "REWARD\n    only_forward_compute: true")], ()),
-    ("E206", "DYNAMIC_SAMPLING are not built",
-     [("node_type: REWARD", "node_type: COMPUTE\n    node_role: POSTPROCESS_SAMPLING")], ()),
     ("E206", "engine 'vllm' is not built yet", [], ("rollout.engine=vllm",)),
     ("E406", "old_logprobs: recompute gives it the trainer's", [], ("algorithm.policy_loss=m2po",)),
     ("E206", "role ACTOR is not built yet", [], ("nodes.actor_1.agent_options.share_instance=0",)),
