@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,11 @@ _RECORD_BYTES = 64
 def marking(marks: Path) -> Callable[[], None]:
     """A `setup` for a child of the fork server that writes its phases to `marks`."""
     return partial(_install, marks)
+
+
+def dying(phase: str, number: int) -> Callable[[], None]:
+    """A `setup` that ends the run by `kill -9` where it enters `phase` for the `number`th time."""
+    return partial(_install_death, phase, number)
 
 
 def read(marks: Path) -> tuple[str, int]:
@@ -53,13 +59,33 @@ class _Marks:
         self._page[:] = f"{name} {self._entered[name]}\n".encode().ljust(_RECORD_BYTES, b"\0")
 
 
+class _Death:
+    def __init__(self, phase: str, number: int) -> None:
+        self._phase = phase
+        self._left = number
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        self._left -= name == self._phase
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield
+
+
 def _install(path: Path) -> None:
+    _watch(_Marks(path))
+
+
+def _install_death(phase: str, number: int) -> None:
+    _watch(_Death(phase, number))
+
+
+def _watch(marks: _Marks | _Death) -> None:
     from dagrl.runtime import checkpoint, session
     from dagrl.runtime.executor import Executor
     from dagrl.runtime.player import Player
     from dagrl.runtime.trainer import Trainer
 
-    marks = _Marks(path)
     assert os.getpid() == os.getsid(0), "only a child of the fork server may be patched"
     _wrap(session, "_build", marks, "load")
     _wrap(Player, "play", marks, "play", is_async=True)
@@ -68,7 +94,7 @@ def _install(path: Path) -> None:
     _wrap(checkpoint, "save", marks, "save")
 
 
-def _wrap(owner: Any, name: str, marks: _Marks, phase: str, *, is_async: bool = False) -> None:
+def _wrap(owner: Any, name: str, marks: _Marks | _Death, phase: str, *, is_async: bool = False) -> None:
     original = getattr(owner, name)
 
     @wraps(original)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from dagrl.cli import EXIT_BUG
 from tests import command
 from tests.resilience import phases, projects
-from tests.resilience.fork_server import LIMIT_S, Command, nothing
+from tests.resilience.fork_server import Command, nothing
 from tests.resilience.killer import Killer
 from tests.resilience.projects import SAMPLES, START, STEPS, TASKS, fingerprint
 
@@ -61,14 +60,8 @@ def test_fifty_kills_and_every_run_ends_as_if_it_had_never_been_stopped(project,
 def killed(project) -> Path:
     """A run killed while it learnt, with steps written down that no checkpoint has."""
     run = project / "killed"
-    living = Command(
-        *START, "trainer.save_freq=2", "--run-dir", str(run), cwd=project, setup=phases.marking(project / "marks2")
-    )
-    deadline = time.monotonic() + LIMIT_S
-    while phases.read(project / "marks2") != ("learn", 4) and time.monotonic() < deadline:
-        time.sleep(0.0005)
-    living.send(SIGKILL)
-    assert living.wait() == -SIGKILL
+    words = (*START, "trainer.save_freq=2", "--run-dir", str(run))
+    assert Command(*words, cwd=project, setup=phases.dying("learn", 4)).wait() == -SIGKILL
     assert [folder.name for folder in (run / "checkpoints").iterdir()] == ["step_000002"]
     assert (run / "trajectories" / "step_000003.parquet").exists()
     return run

@@ -120,6 +120,24 @@ def test_a_second_signal_ends_a_hung_run_at_once_and_it_can_go_on(project, whole
     goes_on(project, project / f"twice_{number.name}", whole)
 
 
+def test_twin_without_the_second_signals_meaning_a_hung_run_stays(project, whole, hung):
+    living = hung(project / "deaf", "waits", _hear_once)
+    living.send(SIGTERM)
+    assert is_soon(lambda: "finishing this step" in living.output)
+    living.send(SIGTERM)
+    assert not is_soon(lambda: not living.is_alive, limit_s=3.0)
+
+
+def _hear_once() -> None:
+    handle = StopSignals.handle
+
+    def once(self: StopSignals, number: int, frame: object) -> None:
+        if self._came is None:
+            handle(self, number, frame)
+
+    StopSignals.handle = once
+
+
 @pytest.mark.parametrize("how", ["waits", "computes"])
 def test_when_the_run_is_killed_its_environments_go_too(project, whole, hung, how):
     living = hung(project / f"orphans_{how}", how)
