@@ -13,11 +13,12 @@ from typing import Protocol
 from torch import Tensor
 
 from dagrl.algorithms.aggregate import LOSS_AGG_MODES, action_weights, token_weights
-from dagrl.algorithms.gae import Links, gae, marft_gae
+from dagrl.algorithms.gae import gae, marft_gae
 from dagrl.algorithms.group_relative import RELATIVE_ESTIMATORS, RelativeFunction, ScoredRows, numbered, signal
 from dagrl.algorithms.importance import sequential_factor
 from dagrl.algorithms.kl import KL_ALIASES, KL_KINDS, AdaptiveKL, FixedKL, KLController, kl_estimate
 from dagrl.algorithms.layout import TurnLayout
+from dagrl.algorithms.links import Links
 from dagrl.algorithms.m2po import M2_MODES, M2Selection, m2_selection, m2po_loss
 from dagrl.algorithms.masked import ADV_NORMS, explained_variance, normalise_advantages, whiten
 from dagrl.algorithms.policy_loss import (

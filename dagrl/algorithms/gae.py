@@ -5,48 +5,15 @@ GAE: Schulman et al. 2016 (arXiv 1506.02438), eq. 16. The chain through agents: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
 import torch
 from torch import Tensor
 
 from dagrl.algorithms.layout import TurnLayout
+from dagrl.algorithms.links import Links
 from dagrl.algorithms.scan import reverse_linear_scan
 from dagrl.algorithms.segments import last_token_of_turn, sum_per_turn
+from dagrl.algorithms.simultaneous import Moments, gae_of_moments
 from dagrl.errors import DagrlError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
-    """Discount and lambda of the three kinds of link between neighbouring tokens, each in 0..1.
-
-    The environment moves on only from round to round, hence 1.0 elsewhere by default; MARFT's own code uses
-    one gamma and one lambda for all: `Links.uniform(0.99, 0.95)`.
-    """
-
-    gamma: float
-    """Discount from a turn to a turn of a later round, and to the bootstrap value at a truncated end."""
-    lam: float
-    """Lambda from a turn to a turn of a later round."""
-    gamma_agent: float = 1.0
-    """Discount from a turn to the next turn of the same round."""
-    lam_agent: float = 1.0
-    """Lambda from a turn to the next turn of the same round."""
-    gamma_token: float = 1.0
-    """Discount from token to token inside a response."""
-    lam_token: float = 1.0
-    """Lambda from token to token inside a response."""
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not 0.0 <= value <= 1.0:
-                raise DagrlError(f"{field.name} is {value}", how="give a number from 0 to 1")
-
-    @classmethod
-    def uniform(cls, gamma: float, lam: float) -> Links:
-        """The same discount and lambda at every link."""
-        return cls(gamma=gamma, lam=lam, gamma_agent=gamma, lam_agent=lam, gamma_token=gamma, lam_token=lam)
 
 
 def marft_gae(
@@ -58,12 +25,13 @@ def marft_gae(
     *,
     action_level: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns (advantage + value), `[T]` float32, by one scan over each whole trajectory.
+    """Advantages and returns (advantage + value), `[T]` float32, over each whole trajectory.
 
     `values_T[t]` is the value of the state before token t. After a turn's last token comes the first token of
     the next turn that is not empty, whoever speaks; `bootstrap_N[i]` is the value after the last token of
-    trajectory i, 0 where it terminated. With `action_level` a response is one action: its value is the one
-    at its first token, its reward the sum of its tokens', and the result is the same at all its tokens.
+    trajectory i, 0 where it terminated. Where agents speak at the same time (`layout.stage`), all turns of the
+    next moment come after each of theirs: `gae_of_moments`. With `action_level` a response is one action: its
+    value is the one at its first token, its reward the sum of its tokens', the result the same at all of them.
     A trajectory of empty turns alone has no tokens and gives nothing. The arithmetic is in float64.
     """
     _check_inputs(rewards_T, values_T, layout, bootstrap_N)
@@ -105,6 +73,10 @@ def gae(
 def _chain(
     rewards_T: Tensor, values_T: Tensor, layout: TurnLayout, bootstrap_N: Tensor, links: Links
 ) -> tuple[Tensor, Tensor]:
+    moments = Moments.of(layout)
+    if not moments.is_chain:
+        advantages = gae_of_moments(rewards_T, values_T, layout, bootstrap_N, links)
+        return advantages.float(), (advantages + values_T.double()).float()
     spoken = layout.response_lens > 0
     last = last_token_of_turn(layout.response_lens)
     is_end, is_agent_link = _what_follows(layout.trajectory[spoken], layout.round[spoken])
@@ -148,6 +120,7 @@ def _per_action(
         trajectory=layout.trajectory,
         round=layout.round,
         agent_group=layout.agent_group,
+        stage=layout.stage,
     )
     rewards = sum_per_turn(rewards_T.double(), lens)[spoken]
     advantages, returns = _chain(rewards, values_T[first], actions, bootstrap_N, links)

@@ -35,6 +35,9 @@ class TurnLayout:
     """Round of the turn, from 0, never falling inside a trajectory."""
     agent_group: Tensor
     """Agent that spoke, from 0."""
+    stage: Tensor | None = None
+    """Place of the turn in the order of its round, from 0; turns of one stage spoke at the same time. None: every turn
+    after the one before it."""
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -60,7 +63,8 @@ class TurnLayout:
 
     def _check_shapes(self) -> None:
         num_turns = self.response_lens.numel()
-        for name in ("response_lens", "trajectory", "round", "agent_group"):
+        names = ("response_lens", "trajectory", "round", "agent_group")
+        for name in names if self.stage is None else (*names, "stage"):
             column_K: Tensor = getattr(self, name)
             if column_K.dtype != torch.int64 or column_K.shape != (num_turns,):
                 raise DagrlError(

@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dagrl.algorithms.gae import Links, gae
+from dagrl.algorithms.gae import gae
 from dagrl.algorithms.layout import TurnLayout
+from dagrl.algorithms.links import Links
 
 
 def reinforce_plus_plus(

@@ -127,19 +127,22 @@ def _advantages(node: Node, parts: Parts) -> AnyLearnNode:
 
 def _estimator(node: Node, parts: Parts) -> Advantages:
     name = node.algorithm.adv_estimator
-    built_in = built_in_estimator(node)
-    return StreamAdvantages(node, own_estimator(plugins.load(name, parts.base), name)) if built_in is None else built_in
+    stages = parts.workflow.stages
+    built_in = built_in_estimator(node, stages)
+    if built_in is not None:
+        return built_in
+    return StreamAdvantages(node, own_estimator(plugins.load(name, parts.base), name), stages)
 
 
-def built_in_estimator(node: Node) -> Advantages | None:
+def built_in_estimator(node: Node, stages: Mapping[str, int]) -> Advantages | None:
     """The estimator of an ADVANTAGES node as it is at the first step; None for one of the user's own and one
-    that has rollouts played."""
+    that has rollouts played. `stages` as `Workflow` has them."""
     name = node.algorithm.adv_estimator
     if name in RELATIVE_ESTIMATORS:
         return RowAdvantages(node, AgainstGroup(RELATIVE_ESTIMATORS[name]))
     if name == "spiral":
         return RowAdvantages(node, AgainstRole())
-    return StreamAdvantages(node, ESTIMATORS[name].fn) if name in ESTIMATORS else None
+    return StreamAdvantages(node, ESTIMATORS[name].fn, stages) if name in ESTIMATORS else None
 
 
 def _train_critic(node: Node, parts: Parts) -> AnyLearnNode:

@@ -13,8 +13,13 @@ from dagrl.experience import Experience
 from dagrl.seeds import derive_seed
 
 
-def layout_of(experience: Experience, turns: Tensor) -> tuple[TurnLayout, Tensor]:
-    """The layout of `turns` with their trajectories numbered from 0, and which trajectory each number is."""
+def layout_of(
+    experience: Experience, turns: Tensor, stages: Mapping[str, int] | None = None
+) -> tuple[TurnLayout, Tensor]:
+    """The layout of `turns` with their trajectories numbered from 0, and which trajectory each number is.
+
+    `stages` gives each rollout node's place in the order of a round; None: one turn after another.
+    """
     table = experience.turns
     trajectories, numbers = torch.unique(table.trajectory[turns], return_inverse=True)
     layout = TurnLayout(
@@ -22,6 +27,7 @@ def layout_of(experience: Experience, turns: Tensor) -> tuple[TurnLayout, Tensor
         trajectory=numbers,
         round=table.round[turns],
         agent_group=table.agent_group[turns],
+        stage=None if stages is None else torch.tensor([stages[experience.node_ids[turn]] for turn in turns.tolist()]),
     )
     return layout, trajectories
 

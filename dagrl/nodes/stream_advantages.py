@@ -19,15 +19,17 @@ from dagrl.workflow.kinds import Column, Node, is_chained
 class StreamAdvantages:
     """Runs one estimator over each agent by itself; what chains and the user's own over all agents at once."""
 
-    def __init__(self, node: Node, estimator: AdvantageFunction) -> None:
+    def __init__(self, node: Node, estimator: AdvantageFunction, stages: Mapping[str, int] | None = None) -> None:
+        """`stages`: each rollout node's place in the order of a round, for those that work over all agents at once."""
         self._node = node
         self._estimator = estimator
+        self._stages = stages
 
     def write(self, experience: Experience) -> Metrics:
         groups = self._node.groups
         is_joint = self._is_users or is_chained(self._node.algorithm)
         for together in [groups] if is_joint else [(group,) for group in groups]:
-            self._estimate(experience, together)
+            self._estimate(experience, together, self._stages if is_joint else None)
         return {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -36,11 +38,11 @@ class StreamAdvantages:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         assert not state, "nothing is kept from step to step"
 
-    def _estimate(self, experience: Experience, groups: tuple[int, ...]) -> None:
+    def _estimate(self, experience: Experience, groups: tuple[int, ...], stages: Mapping[str, int] | None) -> None:
         turns = experience.turns_of(groups)
         if not len(turns):
             return
-        layout, _ = layout_of(experience, turns)
+        layout, _ = layout_of(experience, turns, stages)
         algorithm = self._node.algorithm
         links = Links(
             gamma=algorithm.gamma,

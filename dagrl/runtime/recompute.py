@@ -73,7 +73,7 @@ def recompute_step(workflow: Workflow, path: Path, row: Row, found: Recomputed) 
     for name, value in metrics.items():
         found.compare(where, name, row.get(name), value)
     for node in live:
-        if node.kind is NodeKind.ADVANTAGES and _estimator(node) is None:
+        if node.kind is NodeKind.ADVANTAGES and _estimator(node, workflow) is None:
             name = node.algorithm.adv_estimator
             found.left_out.add(f"advantages by {name}, which is your own or goes by more than the log has")
 
@@ -120,7 +120,7 @@ def _learn(workflow: Workflow, live: Sequence[Node], experience: Experience, row
         elif node.kind is NodeKind.OLD_LOGPROBS:
             name = f"agent_{workflow.groups[node.agent_group].name}/policy"
             metrics |= {f"{name}/{key}": value for key, value in _gap(experience, node).items()}
-        elif node.kind is NodeKind.ADVANTAGES and (estimator := _estimator(node)) is not None:
+        elif node.kind is NodeKind.ADVANTAGES and (estimator := _estimator(node, workflow)) is not None:
             kl = FixedKL(row.get("advantage/kl_coef") or 0.0)
             own = AdvantagesNode(node, estimator, kl).run(experience, int(row["step"]) - 1)
             metrics |= {f"advantage/{key}": value for key, value in own.items()}
@@ -148,10 +148,10 @@ def _compare_columns(experience: Experience, rows: Rows, name: str, found: Recom
                     found.compare(where, str(column), was, now)
 
 
-def _estimator(node: Node) -> Advantages | None:
+def _estimator(node: Node, workflow: Workflow) -> Advantages | None:
     """None where one step's log does not hold all that it goes by: the user's own, and those that have a state or have
     rollouts played."""
-    estimator = built_in_estimator(node)
+    estimator = built_in_estimator(node, workflow.stages)
     return None if estimator is None or estimator.state_dict() else estimator
 
 

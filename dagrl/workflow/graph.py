@@ -51,6 +51,16 @@ class Workflow:
         return tuple(node for node in self.nodes if not node.kind.is_play)
 
     @property
+    def stages(self) -> dict[str, int]:
+        """The place of each rollout node in the order of a round, from 0: one more than the latest of those that it
+        depends on. Nodes of one stage speak at the same time."""
+        found: dict[str, int] = {}
+        for node in self.play:
+            before = [found[name] for name in node.dependencies if name in found]
+            found[node.node_id] = max(before, default=-1) + 1
+        return found
+
+    @property
     def critic_owners(self) -> tuple[int | None, ...]:
         """The group whose critic each group uses, None where it has none."""
         return tuple(group.critic_owner for group in self.groups)

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dagrl.algorithms.gae import Links, gae, marft_gae
+from dagrl.algorithms.gae import gae, marft_gae
 from dagrl.algorithms.layout import TurnLayout
+from dagrl.algorithms.links import Links
 from dagrl.errors import DagrlError
 
 Row = tuple[int, int, int, int]
