@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dagrl.backends.base import Generator, Tokenizer, encode_foreign
 from dagrl.hooks import Condition, Hooks, HookScene
-from dagrl.nodes.base import ContextFull, Cue, Part, blaming
+from dagrl.nodes.base import ContextFull, Cue, Part, TrajectoryFault, blaming
 from dagrl.nodes.usage import Usage
 from dagrl.seeds import derive_seed
 from dagrl.trace_events import Kind, Timed, untimed
@@ -58,14 +58,22 @@ class RolloutNode:
             return await self._condition.holds(HookScene(trajectory=trajectory))
 
     async def act(self, cue: Cue) -> tuple[Turn, ...]:
-        """One turn for each branch; of several faults the first branch's is raised."""
+        """One turn for each branch. A branch that fails is left out and counted, unless none is left: then the first
+        one's fault is raised."""
         branches = range(self.node.options.num_parallel)
         results = await asyncio.gather(*(self._speak(cue, branch) for branch in branches), return_exceptions=True)
         turns: list[Turn] = []
+        faults: list[BaseException] = []
         for result in results:
-            if isinstance(result, BaseException):
+            if isinstance(result, Turn):
+                turns.append(result)
+            elif isinstance(result, (TrajectoryFault, ContextFull)):
+                faults.append(result)
+            else:
                 raise result
-            turns.append(result)
+        if not turns:
+            raise faults[0]
+        self._usage.lost_branches += len(faults)
         return tuple(turns)
 
     async def _speak(self, cue: Cue, branch: int) -> Turn:

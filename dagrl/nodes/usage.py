@@ -20,6 +20,8 @@ class Usage:
     """Calls of `pre_process`, `post_process` and `when`."""
     judge_calls: int = 0
     """Calls of the function of a REWARD node."""
+    lost_branches: int = 0
+    """Branches of `num_parallel` that failed where others of their node spoke."""
 
     def take(self) -> Usage:
         """What was counted, and begins to count anew."""
@@ -29,7 +31,8 @@ class Usage:
             env_calls=self.env_calls,
             hook_calls=self.hook_calls,
             judge_calls=self.judge_calls,
+            lost_branches=self.lost_branches,
         )
         self.prompt_tokens, self.generated_tokens = Counter(), Counter()
-        self.env_calls = self.hook_calls = self.judge_calls = 0
+        self.env_calls = self.hook_calls = self.judge_calls = self.lost_branches = 0
         return taken

@@ -36,14 +36,20 @@ class RewardResult:
     """Agent group to its reward; a group not named gets 0."""
     by_turn: Mapping[tuple[int, int], float] = field(default_factory=dict)
     """(agent group, which of its turns, from 0) to reward; a turn not named gets 0."""
+    outcome: float | None = None
+    """What the trajectory counts as, for metrics and held-out accuracy; given to nobody. Where it is None, the rewards
+    say it."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Further numbers for the metrics."""
 
     @property
     def score(self) -> float:
-        """One number for the trajectory: the team's reward, or the mean over agents of the sum of their rewards."""
+        """One number for the trajectory: the team's reward, or the outcome, or the mean over agents of the sum of their
+        rewards."""
         if self.team is not None:
             return self.team
+        if self.outcome is not None:
+            return self.outcome
         sums: dict[int, float] = dict(self.by_group)
         for (group, _), reward in self.by_turn.items():
             sums[group] = sums.get(group, 0.0) + reward
@@ -121,23 +127,30 @@ class _Check:
     def result(self, answer: Any, trajectory: Trajectory) -> RewardResult:
         if not isinstance(answer, Mapping):
             return RewardResult(team=self._number(answer, "gave"))
-        if all(isinstance(key, str) for key in answer) and answer:
-            return self._scored(answer)
-        if all(_is_int(key) for key in answer) and answer:
-            return RewardResult(by_group={self._group(key, trajectory): self._named(answer, key) for key in answer})
-        if all(isinstance(key, tuple) for key in answer) and answer:
-            return RewardResult(by_turn={self._turn(key, trajectory): self._named(answer, key) for key in answer})
+        told = {key: value for key, value in answer.items() if isinstance(key, str)}
+        shares = {key: value for key, value in answer.items() if not isinstance(key, str)}
+        if told and not shares:
+            return RewardResult(team=self._score(told), parts=self._parts(told))
+        outcome = self._score(told) if told else None
+        if shares and all(_is_int(key) for key in shares):
+            by_group = {self._group(key, trajectory): self._named(shares, key) for key in shares}
+            return RewardResult(by_group=by_group, outcome=outcome, parts=self._parts(told))
+        if shares and all(isinstance(key, tuple) for key in shares):
+            by_turn = {self._turn(key, trajectory): self._named(shares, key) for key in shares}
+            return RewardResult(by_turn=by_turn, outcome=outcome, parts=self._parts(told))
         raise self._error(f"gave {show(answer)}, whose keys are neither all texts, groups, nor (group, turn) pairs")
 
-    def _scored(self, answer: Mapping[str, Any]) -> RewardResult:
+    def _score(self, told: Mapping[Any, Any]) -> float:
+        if SCORE not in told:
+            raise self._error(f"gave a dict without '{SCORE}': it has {', '.join(told)}")
+        return self._named(told, SCORE)
+
+    def _parts(self, told: Mapping[Any, Any]) -> dict[str, float]:
         """Texts beside the score (what was extracted, and the like) are not metrics and are left out."""
-        if SCORE not in answer:
-            raise self._error(f"gave a dict without '{SCORE}': it has {', '.join(answer)}")
-        rest = {name: part for name, part in answer.items() if name != SCORE and isinstance(part, numbers.Real)}
-        parts = {name: float(part) for name, part in rest.items()}
-        for name, part in parts.items():
-            self._number(part, f"gave '{name}':")
-        return RewardResult(team=self._named(answer, SCORE), parts=parts)
+        rest = {name: part for name, part in told.items() if name != SCORE and isinstance(part, numbers.Real)}
+        for name, part in rest.items():
+            self._number(float(part), f"gave '{name}':")
+        return {name: float(part) for name, part in rest.items()}
 
     def _group(self, key: Any, trajectory: Trajectory) -> int:
         groups = sorted({turn.agent_group for turn in trajectory.turns})

@@ -122,8 +122,9 @@ class Handover:
 
 
 def turns_of(outcome: Outcome, num_branches: int) -> Sequence[Turn | None]:
-    """One entry for each branch; None where the agent did not speak."""
-    return outcome.turns or (None,) * num_branches
+    """One entry for each branch; None where it did not speak."""
+    spoken = {turn.branch: turn for turn in outcome.turns}
+    return [spoken.get(branch) for branch in range(num_branches)]
 
 
 def _outgoing(outcome: Outcome, turn: Turn | None) -> Transcript:

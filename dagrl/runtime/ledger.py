@@ -15,7 +15,7 @@ from dagrl.types import FailedTrajectory, Metrics, Task
 
 LEDGER_FILE = "ledger.jsonl"
 COUNTS = ("issued", "trained", "dropped", "held_out", "extra", "tokens", "prompt_tokens", "trained_tokens", "env_calls",
-          "judge_calls", "hook_calls")  # fmt: skip
+          "judge_calls", "hook_calls", "lost_branches")  # fmt: skip
 """What is counted over a run. `extra`: rollouts that nobody trains on; `tokens`: generated, those and held-out problems
 included."""
 
@@ -145,7 +145,8 @@ class Ledger:
             }
             for group, name in enumerate(self._agent_names)
         }
-        calls = {"env_calls": used.env_calls, "judge_calls": used.judge_calls, "hook_calls": used.hook_calls}
+        names = ("env_calls", "judge_calls", "hook_calls", "lost_branches")
+        calls: dict[str, int] = {name: getattr(used, name) for name in names}
         self._totals.update(calls)
         for own in agents.values():
             self._totals.update(own)

@@ -81,7 +81,7 @@ class AgentOptions(Spec):
     share_instance: Count | None = None
     """Uses the model instance that the same role of this group has; 0 is a group like any other."""
     num_parallel: PositiveInt = 1
-    """How many times the node speaks at once in one trajectory."""
+    """How many times the node speaks at once in one trajectory; a branch that fails is left out."""
     when: str | None = None
     """`path.py:function(trajectory) -> bool`; false skips the node in this round."""
     sampling: SamplingOverride = SamplingOverride()

@@ -64,8 +64,18 @@ def test_rewards_by_group_and_by_turn() -> None:
     assert by_turn.score == pytest.approx((0.75 + 1.0) / 2)
 
 
+def test_a_score_beside_the_rewards_of_agents_or_turns_is_what_the_trajectory_counts_as() -> None:
+    by_group = _gives({0: 0.25, 1: 3.0, "score": 1, "length": 7, "pred": "35"})
+    assert by_group == RewardResult(by_group={0: 0.25, 1: 3.0}, outcome=1.0, parts={"length": 7.0})
+    assert by_group is not None and by_group.score == 1.0
+    by_turn = _gives({(1, 0): 3.0, "score": 0.0})
+    assert by_turn == RewardResult(by_turn={(1, 0): 3.0}, outcome=0.0)
+    assert by_turn is not None and by_turn.score == 0.0
+
+
 BAD = [None, True, "1", float("nan"), float("inf"), [1.0], {}, {"acc": 1.0}, {"score": None}, {"score": 1, "x": np.nan},
-       {2: 1.0}, {(0, 2): 1.0}, {(0,): 1.0}, {("a", 0): 1.0}, {0: True}, {0: None}, {0: 1.0, "score": 1.0},
+       {2: 1.0}, {(0, 2): 1.0}, {(0,): 1.0}, {("a", 0): 1.0}, {0: True}, {0: None},
+       {0: 1.0, "acc": 1.0}, {0: 1.0, (0, 0): 1.0}, {0: 1.0, "score": None},
        {True: 1.0}, np.ones(2), 1j]  # fmt: skip
 
 

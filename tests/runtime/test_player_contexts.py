@@ -1,12 +1,16 @@
 """What each agent speaks from: the DAG's edges, rounds, branches, tokenizers, `when`, leaving out."""
 
+import asyncio
+
 import pytest
 
 from dagrl.backends.scripted import ScriptedTokenizer
 from dagrl.environments.runner import EnvRunner
 from dagrl.errors import DagrlError
+from dagrl.nodes.usage import Usage
+from dagrl.runtime.player import Player
 from dagrl.types import StopReason
-from tests.play_builders import Team, env, only, play, prompts, rollout, task, workflow
+from tests.play_builders import SEED, Team, env, only, play, prompts, rollout, task, workflow
 
 END = "<|end|>"
 
@@ -211,3 +215,23 @@ class Echo:
     nodes = [rollout("a"), env("world", "a", env_path="e.py:Echo"), rollout("b", "world", group=1)]
     _, seen = played(tmp_path, nodes, runner=runner, files={"e.py": echo})
     assert seen["b", 0, 0] == f"Qa{END}\nheard a\n"
+
+
+def test_a_branch_that_fails_is_left_out_and_counted_and_the_others_go_on(tmp_path):
+    hook = """
+def post_process(tokenizer, prompt_id, response_id):
+    if "bad" in tokenizer.decode(response_id):
+        raise ValueError("no use")
+    return prompt_id + response_id
+"""
+    rows = iter(["x", "bad", "z", "bad", "bad", "bad"])
+    team = Team(lambda prompt, request: next(rows) if request.agent_group == 0 else "done")
+    nodes = [rollout("a", num_parallel=3, process_path="h.py"), rollout("b", "a", group=1)]
+    flow = workflow(tmp_path, nodes, files={"h.py": hook})
+    usage = Usage()
+    player = Player(flow, team.models, EnvRunner(), run_seed=SEED, usage=usage)
+    first, second = (asyncio.run(player.play([task()], step=0, sampling="train", n=1)) for _ in range(2))
+    assert [(turn.node_id, turn.branch) for turn in only(first).turns] == [("a", 0), ("a", 2), ("b", 0)]
+    assert prompts(team, only(first))["b", 0, 0] == f"Qx{END}z{END}"
+    assert usage.lost_branches == 1
+    assert [failed.kind for failed in second.failed] == ["post_process_raised"], "none is left"
