@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rerun": ("dagrl.cli.rerun:rerun", "Repeat a run and say whether it comes out the same, byte for byte."),
     "replay": ("dagrl.cli.replay:replay", "Run a step's nodes, or a failed trajectory, again; under pdb if asked."),
     "doctor": ("dagrl.cli.doctor:doctor", "Say what this machine is ready for, and what is missing."),
+    "selftest": ("dagrl.cli.selftest:selftest", "Compute every estimator and loss beside its closed form."),
     "ls": ("dagrl.cli.ls:ls", "List what ships: workflows, environments, rewards, estimators, losses, engines."),
     "cp": ("dagrl.cli.cp:cp", "Copy a shipped workflow with all it needs."),
     "new": ("dagrl.cli.new:new", "Make a project, an environment, a hook or a reward, with a test that passes."),

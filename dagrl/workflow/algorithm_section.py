@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dagrl.workflow.fields import Fraction, NonNegative, Positive, PositiveInt, Spec
 
@@ -29,6 +30,31 @@ LOSS_AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "se
 KL_KINDS = ("k1", "k2", "k3", "abs")
 
 
+PAPER_NAMES: Mapping[str, Mapping[str, Any]] = {
+    "dr_mas": {"adv_estimator": "grpo", "group_by": ["prompt", "agent"], "advantage_level": "trajectory"},
+    "magrpo": {"adv_estimator": "dr_grpo", "group_by": ["prompt", "agent"], "advantage_level": "trajectory"},
+    "at_grpo": {"adv_estimator": "grpo", "group_by": ["prompt", "agent", "turn"], "advantage_level": "turn"},
+    "m_grpo": {"adv_estimator": "grpo", "group_by": ["prompt", "agent"], "advantage_level": "turn", "gamma": 0.0},
+}
+"""What multi-agent papers call a setting of these keys. Dr. MAS (arXiv 2602.08847), MAGRPO (arXiv 2508.04652), AT-GRPO
+(arXiv 2510.11062); M-GRPO (arXiv 2511.13288), where every call of a sub-agent is compared by its own reward with all
+calls of the prompt's samples, each weighing the same: the paper draws as many calls from each sample instead."""
+
+
+def spelt_out(said: Any) -> Any:
+    """The section with a paper's name replaced by its keys. Raises ValueError where one contradicts it."""
+    name = said.get("adv_estimator") if isinstance(said, Mapping) else None
+    if not isinstance(name, str) or name not in PAPER_NAMES:
+        return said
+    meant = PAPER_NAMES[name]
+    for key, value in meant.items():
+        told = said.get(key, value)
+        told = list(told) if isinstance(told, tuple) else told
+        if key != "adv_estimator" and told != value:
+            raise ValueError(f"{name} means {key} {value}, not {told}; take one of the two away")
+    return {**said, **meant}
+
+
 class KlCtrlSpec(Spec):
     """Controller of the KL coefficient of the reward or of the loss."""
 
@@ -43,9 +69,15 @@ class KlCtrlSpec(Spec):
 
 
 class AlgorithmSpec(Spec):
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, said: Any) -> Any:
+        return spelt_out(said)
+
     adv_estimator: str = "gae_marft"
     """gae_marft · gae · reinforce_plus_plus · grpo · dr_grpo · rloo · reinforce_plus_plus_baseline · opo · maxrl ·
-    cpgd · spiral · remax (one greedy rollout of each prompt) · `file.py:function`."""
+    cpgd · spiral · remax (one greedy rollout of each prompt) · `file.py:function`; or a paper's name for some of these
+    keys: dr_mas · magrpo · at_grpo · m_grpo."""
     group_by: tuple[Literal["prompt", "agent", "node", "turn"], ...] = ("prompt", "agent")
     """Whom grpo and its relatives compare: rows that agree in all of these. [prompt] is GRPO, [prompt, agent] Dr. MAS
     and MAGRPO, [prompt, agent, turn] AT-GRPO; node tells the roles of one policy apart, turn is the round."""

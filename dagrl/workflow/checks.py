@@ -17,6 +17,7 @@ from dagrl.workflow import (
     checks_rewards,
     checks_sampling,
     checks_settings,
+    checks_traps,
 )
 from dagrl.workflow.facts import Facts
 from dagrl.workflow.outline import Outline
@@ -79,7 +80,7 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
     checks_estimators.turns_are_compared_as_turns,
     checks_estimators.grouping_has_effect,
     checks_estimators.loss_options_have_effect,
-    checks_estimators.known_traps,
+    checks_traps.known_traps,
     checks_sampling.one_sampling_node,
     checks_sampling.sampling_comes_first,
     checks_sampling.samples_can_differ,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from dagrl.errors import Finding
 from dagrl.workflow.algorithm_section import (
     BATCH_LOSSES,
@@ -11,7 +9,6 @@ from dagrl.workflow.algorithm_section import (
     RELATIVE_ESTIMATORS,
     SEQUENCE_LOSSES,
     STREAM_ESTIMATORS,
-    AlgorithmSpec,
 )
 from dagrl.workflow.facts import Facts
 from dagrl.workflow.kinds import Node, NodeKind
@@ -19,10 +16,6 @@ from dagrl.workflow.tree import Path
 
 _ALGORITHM: Path = ("config", "algorithm")
 _CLIPS = {"clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c"}
-_WIDE_FOR_SEQUENCES = 0.05
-"""A clip range from here on never clips the mean ratio of a response; GSPO's paper has 3e-4 and 4e-4."""
-_SHORT_HORIZON = 0.5
-"""A reward that is worth less than this at the first token of the longest response is probably no intention."""
 
 
 def losses_fit_their_level(facts: Facts) -> list[Finding]:
@@ -43,7 +36,7 @@ def losses_fit_their_level(facts: Facts) -> list[Finding]:
 def sequences_have_one_advantage(facts: Facts) -> list[Finding]:
     """A loss with one ratio per response reads one advantage of it."""
     actors = [node for node in facts.of_kind(NodeKind.TRAIN_ACTOR) if node.algorithm.policy_loss in SEQUENCE_LOSSES]
-    by_token = [node for node in _estimating(facts, STREAM_ESTIMATORS) if not node.algorithm.action_level]
+    by_token = [node for node in estimating(facts, STREAM_ESTIMATORS) if not node.algorithm.action_level]
     if not actors or not by_token:
         return []
     algorithm = by_token[0].algorithm
@@ -79,7 +72,7 @@ def groups_have_members(facts: Facts) -> list[Finding]:
         return []
     branches = max((node.options.num_parallel for node in facts.of_kind(NodeKind.ROLLOUT)), default=1)
     rounds = facts.spec.config.rollout.max_rounds
-    for node in _estimating(facts, RELATIVE_ESTIMATORS):
+    for node in estimating(facts, RELATIVE_ESTIMATORS):
         algorithm = node.algorithm
         by = algorithm.group_by
         many_turns = algorithm.advantage_level == "turn" and rounds > 1 and "turn" not in by
@@ -96,7 +89,7 @@ def groups_have_members(facts: Facts) -> list[Finding]:
 
 def greedy_rollouts_differ(facts: Facts) -> list[Finding]:
     """What remax compares with must be another rollout, and rewards that are placed alike."""
-    nodes = _estimating(facts, PLAYING_ESTIMATORS)
+    nodes = estimating(facts, PLAYING_ESTIMATORS)
     if not nodes:
         return []
     name, findings = nodes[0].algorithm.adv_estimator, []
@@ -114,7 +107,7 @@ def greedy_rollouts_differ(facts: Facts) -> list[Finding]:
 
 
 def turns_are_compared_as_turns(facts: Facts) -> list[Finding]:
-    for node in _estimating(facts, RELATIVE_ESTIMATORS):
+    for node in estimating(facts, RELATIVE_ESTIMATORS):
         if "turn" in node.algorithm.group_by and node.algorithm.advantage_level == "trajectory":
             message = "group_by names turn, and advantage_level trajectory compares whole trajectories"
             place = (*_ALGORITHM, "group_by")
@@ -127,7 +120,7 @@ def grouping_has_effect(facts: Facts) -> list[Finding]:
     uses = {"group_by": RELATIVE_ESTIMATORS, "advantage_level": (*RELATIVE_ESTIMATORS, "spiral")}
     findings = []
     for key, estimators in uses.items():
-        if key in said and not _estimating(facts, estimators):
+        if key in said and not estimating(facts, estimators):
             message = f"{key} does nothing: it belongs to {', '.join(estimators)}"
             findings.append(facts.outline.fault("W403", message, (*_ALGORITHM, key), on_key=True))
     return findings
@@ -147,38 +140,6 @@ def loss_options_have_effect(facts: Facts) -> list[Finding]:
     return findings
 
 
-def known_traps(facts: Facts) -> list[Finding]:
-    return [
-        facts.outline.fault("W405", message, (*_ALGORITHM, key), hint=hint)
-        for node in (*facts.of_kind(NodeKind.ADVANTAGES), *facts.of_kind(NodeKind.TRAIN_ACTOR))
-        for key, message, hint in _traps(node, facts)
-    ]
-
-
-def _traps(node: Node, facts: Facts) -> Iterator[tuple[str, str, str]]:
-    algorithm = node.algorithm
-    if node.kind is NodeKind.TRAIN_ACTOR:
-        high = node.actor.clip_ratio if node.actor.clip_ratio_high is None else node.actor.clip_ratio_high
-        if algorithm.policy_loss in SEQUENCE_LOSSES and high >= _WIDE_FOR_SEQUENCES:
-            message = f"{algorithm.policy_loss} clips the mean ratio of a response, which hardly ever moves by {high:g}"
-            yield "policy_loss", message, "for example actor.clip_ratio_low=3e-4 actor.clip_ratio_high=4e-4"
-        return
-    if algorithm.adv_estimator in RELATIVE_ESTIMATORS:
-        yield from _stopping_trap(algorithm, facts.spec.config.rollout.max_rounds)
-    elif algorithm.adv_estimator in STREAM_ESTIMATORS and not algorithm.action_level:
-        longest = max((one.sampling.max_tokens for one in facts.of_kind(NodeKind.ROLLOUT)), default=1)
-        left = algorithm.gamma_token**longest
-        if left < _SHORT_HORIZON:
-            message = f"gamma_token {algorithm.gamma_token:g} leaves {left:.1%} of a reward {longest} tokens before it"
-            yield "gamma_token", message, "use 1.0 unless short answers are what you want; gamma discounts by round"
-
-
-def _stopping_trap(algorithm: AlgorithmSpec, max_rounds: int) -> Iterator[tuple[str, str, str]]:
-    if "turn" in algorithm.group_by and algorithm.gamma == 0.0 and max_rounds > 1:
-        message = "a turn compared by its own reward with the same turn of other samples says nothing about whether to "
-        message += "go on: where agents end the conversation, that choice is never learned"
-        yield "group_by", message, "leave gamma at 1, so that a turn earns what follows it"
-
-
-def _estimating(facts: Facts, names: tuple[str, ...]) -> list[Node]:
+def estimating(facts: Facts, names: tuple[str, ...]) -> list[Node]:
+    """ADVANTAGES nodes with one of these estimators."""
     return [node for node in facts.of_kind(NodeKind.ADVANTAGES) if node.algorithm.adv_estimator in names]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagrl.errors import Finding
-from dagrl.workflow.algorithm_section import ADV_ESTIMATORS, POLICY_LOSSES
+from dagrl.workflow.algorithm_section import ADV_ESTIMATORS, PAPER_NAMES, POLICY_LOSSES
 from dagrl.workflow.facts import Facts
 from dagrl.workflow.groups import AgentGroup
 from dagrl.workflow.kinds import Node, NodeKind, is_chained
@@ -15,7 +15,7 @@ from dagrl.workflow.outline import Outline, kind
 from dagrl.workflow.plugins import is_reference
 from dagrl.workflow.tree import Path
 
-_NAMED = (("adv_estimator", ADV_ESTIMATORS), ("policy_loss", POLICY_LOSSES))
+_NAMED = (("adv_estimator", (*ADV_ESTIMATORS, *PAPER_NAMES)), ("policy_loss", POLICY_LOSSES))
 
 
 def known_names(outline: Outline) -> list[Finding]:

@@ -28,6 +28,7 @@ _MESSAGES: dict[str, tuple[str, str]] = {
     "float_type": ("E112", "must be a number"),
     "finite_number": ("E113", "must be a finite number"),
     "string_type": ("E112", "must be a text"),
+    "value_error": ("E406", "{error}"),
     "string_too_short": ("E113", "must not be empty"),
     "tuple_type": ("E112", "must be a list"),
     "list_type": ("E112", "must be a list"),

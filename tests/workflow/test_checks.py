@@ -101,6 +101,7 @@ REFUSED = [
     ("E206", "dropout in adapters", [], ("agent_groups={1: {adapter: {dropout: 0.1}}}",)),
     ("E401", "unknown adv_estimator 'remx'", [], ("nodes.advantage.config.algorithm.adv_estimator=remx",)),
     ("E401", "unknown policy_loss", [], ("nodes.actor_0.config.algorithm.policy_loss=pppo",)),
+    ("E406", "dr_mas means group_by", [], ("algorithm.adv_estimator=dr_mas", "algorithm.group_by=[prompt]")),
     ("E401", "did you mean 'overlong'", [], ("nodes.judge.agent_options.rewards=[{fn: overlon}]",)),
     ("E406", "both rewards and executable_ref",
      [("node_type: REWARD", "node_type: REWARD\n    executable_ref: a.py:f")],
@@ -216,6 +217,34 @@ def test_a_base_that_extends_its_child_is_refused(tmp_path: Path) -> None:
         ("W404", [], ("algorithm.adv_estimator=gae", "algorithm.reward_mode=chained")),
         ("W405", [], ("algorithm.policy_loss=gspo", "algorithm.adv_estimator=grpo", "rollout.n=4")),
         ("W405", [], ("algorithm.gamma_token=0.9",)),
+        ("W405", [], ("algorithm.action_level=true", "algorithm.action_logprob=mean")),
+        ("W405", [], ("algorithm.adv_estimator=grpo", "rollout.n=4", "rollout.sampling.temperature=0")),
+        (
+            "W405",
+            [("[judge, value_0, value_1]", "[judge, value_0, value_1, old_0, old_1, ref_0, ref_1]")],
+            ("algorithm.use_kl_in_reward=true",),
+        ),
+        ("W405", [], ("actor.kl_loss_type=k1",)),
+        (
+            "W405",
+            [],
+            ("algorithm.adv_estimator=dr_grpo", "rollout.n=4", "algorithm.loss_agg_mode=seq-mean-token-mean"),
+        ),
+        (
+            "W405",
+            [],
+            (
+                "algorithm.adv_estimator=maxrl",
+                "rollout.n=4",
+                "nodes.judge.agent_options.rewards=[{fn: math}, {fn: repetition}]",
+            ),
+        ),
+        (
+            "W405",
+            [],
+            ("nodes.judge.agent_options.rewards=[{fn: overlong, kwargs: {max_tokens: 99, buffer_tokens: 9}}]",),
+        ),
+        ("W405", [], ("nodes.scout.agent_options.process_path=scout.py",)),
         (
             "W405",
             [],
