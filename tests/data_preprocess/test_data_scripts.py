@@ -1,54 +1,13 @@
 """The data scripts on small local samples: the columns they write, the answers they find, the splits they make."""
 
-import importlib.util
-import json
-import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from tests.data_scripts import answers, jsonl, rows_of, script
+
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ROOT / "data_preprocess"
-COLUMNS = {"data_source", "prompt", "ability", "reward_model", "extra_info"}
-
-
-@pytest.fixture(autouse=True)
-def _beside_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts import `common` from their own folder, as Python lets them when they are run."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    monkeypatch.delitem(sys.modules, "common", raising=False)
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"data_script_{name}", SCRIPTS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def rows_of(folder: Path, split: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(folder / f"{split}.parquet").to_pylist()
-    for index, row in enumerate(rows):
-        assert set(row) == COLUMNS
-        assert [set(message) for message in row["prompt"]] == [{"role", "content"}]
-        assert set(row["reward_model"]) == {"style", "ground_truth"}
-        assert isinstance(row["reward_model"]["ground_truth"], str)
-        assert (row["extra_info"]["split"], row["extra_info"]["index"]) == (split, index)
-    return rows
-
-
-def answers(rows: list[dict[str, Any]]) -> list[str]:
-    return [row["reward_model"]["ground_truth"] for row in rows]
 
 
 def test_deepscaler_holds_out_a_part_that_the_seed_decides(tmp_path: Path) -> None:
