@@ -21,7 +21,7 @@ COMMANDS = {
     "python": ["-c", "pass"],
     "python, import typer": ["-c", "import typer"],
     "dagrl --help": ["-c", DAGRL, "--help"],
-    "python, import pydantic, yaml, networkx": ["-c", "import pydantic.main, yaml, networkx"],
+    "python, import pydantic, yaml": ["-c", "import pydantic.main, yaml"],
     "dagrl validate workflows/marft.yaml": ["-c", DAGRL, "validate", "workflows/marft.yaml"],
 }
 

@@ -1,7 +1,8 @@
 """Times `dagrl view` on a run of 100,000 trajectories: from the command to a drawn page in Chromium, and each answer.
 
-Run `python benchmarks/viewer.py [FOLDER]` in the repository root; the run is made in FOLDER (a temporary one by
-default) and kept where a folder is given. Each page is opened by a server of its own, in alternation ROUNDS times while
+Run `python benchmarks/viewer.py [FOLDER [TREE]]` in the repository root; the run is made in FOLDER (a temporary one by
+default) and kept where a folder is given. Of a TREE, a folder with another version's `dagrl/`, each page is opened too,
+in alternation. Each page is opened by a server of its own, in alternation ROUNDS times while
 the run is done and ROUNDS times while it is being written, a step each WRITE_EVERY_S. Beside the time stands the CPU
 time of the whole process `dagrl view`, which a busy machine lengthens less. Without chromium the answers alone are
 timed.
@@ -19,7 +20,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ PAGES = {
     "list": ("#/", ".run-card"),
     "curves": (f"#/run/{RUN.replace('/', '%2F')}/curves", ".chart svg"),
     "graph": (f"#/run/{RUN.replace('/', '%2F')}/graph", ".graph"),
+    "config": (f"#/run/{RUN.replace('/', '%2F')}/config", "table code"),
     "talk": (f"#/run/{RUN.replace('/', '%2F')}/talk", ".conversation .turn"),
 }
 """Page → where it is, and what is there once it is drawn."""
@@ -60,13 +62,13 @@ PAGES = {
 
 def main() -> None:
     if len(sys.argv) > 1:
-        measure(Path(sys.argv[1]))
+        measure(Path(sys.argv[1]), [ROOT, *(Path(tree).resolve() for tree in sys.argv[2:])])
         return
     with tempfile.TemporaryDirectory() as folder:
-        measure(Path(folder))
+        measure(Path(folder), [ROOT])
 
 
-def measure(folder: Path) -> None:
+def measure(folder: Path, trees: Sequence[Path]) -> None:
     run = folder / RUN
     if not run.exists():
         make_run(run)
@@ -76,9 +78,9 @@ def measure(folder: Path) -> None:
             times = [timed(f"{address}api/{question}?{urlencode(params)}") for _ in range(2)]
             print(f"{question:<14} {times[0]:.3f} s, again {times[1]:.3f} s")
     if MISSING is None:
-        in_chromium(folder, "done")
+        in_chromium(folder, "done", trees)
         with being_written(run):
-            in_chromium(folder, "being written")
+            in_chromium(folder, "being written", trees)
 
 
 def questions() -> list[tuple[str, dict[str, str]]]:
@@ -95,22 +97,24 @@ def questions() -> list[tuple[str, dict[str, str]]]:
     ]
 
 
-def in_chromium(folder: Path, state: str) -> None:
+def in_chromium(folder: Path, state: str, trees: Sequence[Path]) -> None:
     """A new server and a new window for each page, so that nothing is kept from before."""
-    found: dict[str, list[tuple[float, float]]] = {page: [] for page in PAGES}
+    found: dict[tuple[str, Path], list[tuple[float, float]]] = {(page, tree): [] for page in PAGES for tree in trees}
     for _ in range(ROUNDS):
-        for name, (place, drawn) in PAGES.items():
+        for name, tree in found:
+            place, drawn = PAGES[name]
             with tempfile.TemporaryDirectory() as profile, browser(Path(profile)) as page:
                 page.open("about:blank")
                 start = time.perf_counter()
-                with started(folder) as (process, address):
+                with started(folder, tree) as (process, address):
                     page.open(address + place)
                     page.wait(f"document.querySelector('{drawn}')")
                     end = time.perf_counter()
-                    found[name].append((end - start, cpu_seconds(process.pid)))
-    for name, pairs in found.items():
+                    found[name, tree].append((end - start, cpu_seconds(process.pid)))
+    for (name, tree), pairs in found.items():
         wall, cpu = ([pair[part] for pair in pairs] for part in (0, 1))
-        print(f"{state:<13} {name:<8} command to drawn {spread(wall)} s, CPU of dagrl view {spread(cpu)} s")
+        which = "" if tree == ROOT else f" of {tree}"
+        print(f"{state:<13} {name:<8}{which} command to drawn {spread(wall)} s, CPU of dagrl view {spread(cpu)} s")
 
 
 def spread(values: list[float]) -> str:
@@ -124,10 +128,10 @@ def cpu_seconds(pid: int) -> float:
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`dagrl view` on `folder`, and its address."""
+def started(folder: Path, tree: Path = ROOT) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`dagrl view` of `tree` on `folder`, and its address."""
     code = "import sys; from dagrl.cli import main; sys.exit(main())"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
     command = [sys.executable, "-c", code, "view", str(folder), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None

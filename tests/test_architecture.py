@@ -47,7 +47,6 @@ FLOORS = {
 
 DOORS: dict[str, tuple[str, ...]] = {
     "yaml": ("workflow/load.py",),
-    "networkx": ("workflow/graph.py",),
     "pydantic": ("workflow/",),
     "pydantic_core": ("workflow/",),
     "transformers": ("backends/",),

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from dagrl.errors import DagrlError
-from dagrl.report.comparison_view import comparison
 from dagrl.report.curves import curves, headline
 from dagrl.report.questions import Params, Unknown
 from dagrl.report.reader import RunReader, find_runs
 
 OF_A_RUN = {
     "graph": "dagrl.report.run_views:graph",
-    "times": "dagrl.report.run_views:node_times",
+    "times": "dagrl.report.node_times:node_times",
     "config": "dagrl.report.run_views:configuration",
     "conversations": "dagrl.report.conversation_answers:conversations",
     "conversation": "dagrl.report.conversation_answers:conversation",
@@ -26,6 +25,7 @@ OF_A_RUN = {
 }
 """Question about one run → the function behind it. It is loaded when it is first asked: what reads parquet and checks
 workflows takes longer to load than the first page to draw."""
+COMPARISON = "dagrl.report.comparison_view:comparison"
 
 
 class Answers:
@@ -78,13 +78,11 @@ class Answers:
     def compare(self, asked: Params) -> dict[str, Any]:
         """Several runs, their names with commas between them."""
         names = dict.fromkeys(asked.get("runs", "").split(","))
-        return comparison({name: self._reader({"run": name}) for name in names})
+        return _loaded(COMPARISON)({name: self._reader({"run": name}) for name in names})
 
     def _of_a_run(self, target: str) -> Callable[[Params], Any]:
         def answer(asked: Params) -> Any:
-            reader = self._reader(asked)
-            module, _, function = target.partition(":")
-            return getattr(importlib.import_module(module), function)(reader, asked)
+            return _loaded(target)(self._reader(asked), asked)
 
         return answer
 
@@ -126,3 +124,9 @@ class Answers:
             }
         except DagrlError as error:
             return {"name": name, "state": "broken", "fault": str(error), "step": 0, "agents": [], "headline": None}
+
+
+def _loaded(target: str) -> Callable[..., Any]:
+    module, _, function = target.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found

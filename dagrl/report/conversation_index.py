@@ -91,17 +91,6 @@ def trajectories_of_task(path: Path, task: str) -> list[dict[str, Any]]:
     return list({row["trajectory"]: {name: row[name] for name in _TOLD_OF_TASK} for row in found}.values())
 
 
-def seconds_by_node(path: Path) -> dict[str, tuple[int, float]]:
-    """Of each node that spoke: its turns and its mean seconds per turn; empty where the clocks of the file are gone."""
-    table = read_columns(path, ("node", "seconds"))
-    if set(table.column_names) != {"node", "seconds"}:
-        return {}
-    found: dict[str, list[float]] = {}
-    for node, seconds in zip(table.column("node").to_pylist(), table.column("seconds").to_pylist(), strict=True):
-        found.setdefault(node, []).append(seconds)
-    return {node: (len(seconds), sum(seconds) / len(seconds)) for node, seconds in found.items()}
-
-
 def _stamp(path: Path) -> tuple[int, int]:
     """Changes whenever the file does."""
     try:

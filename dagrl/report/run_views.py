@@ -1,4 +1,4 @@
-"""What the page shows of one run, as plain JSON values: graph, node times, configuration with origins."""
+"""What the page shows of one run, as plain JSON values: graph, and configuration with origins."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagrl.errors import DagrlError
-from dagrl.report.conversation_index import seconds_by_node
-from dagrl.report.metrics import merged
-from dagrl.report.questions import Params, number
+from dagrl.report.questions import Params
 from dagrl.report.reader import RunReader
 from dagrl.workflow.graph import Workflow, load_workflow
 from dagrl.workflow.picture import Picture, picture
 from dagrl.workflow.tree import COMMAND_LINE, Key, dotted
 
-_NODE_TIME = "perf/seconds/"
 DEFAULT = "default"
 
 
@@ -38,25 +35,6 @@ def _drawing(drawing: Picture) -> dict[str, Any]:
     ]  # fmt: skip
     edges = [{"from": edge.before, "to": edge.after, "data": edge.carries_data} for edge in drawing.edges]
     return {"title": drawing.title, "lanes": drawing.lanes, "boxes": boxes, "edges": edges, "notes": drawing.notes}
-
-
-def node_times(reader: RunReader, asked: Params) -> dict[str, Any]:
-    """Milliseconds of each node in one step; of the nodes that speak also turns and milliseconds per turn."""
-    step = number(asked, "step", 0)
-    row = next((row for row in merged(reader.metrics()) if row["step"] == step), {})
-    took = {name.removeprefix(_NODE_TIME): value for name, value in row.items() if name.startswith(_NODE_TIME)}
-    files = [file for file in reader.trajectory_files() if (file.kind, file.step) == ("step", step)]
-    spoke = seconds_by_node(files[0].path) if files else {}
-    return {
-        "step": step,
-        "total_ms": _ms(row.get("perf/seconds_per_step")),
-        "nodes": {name: _ms(seconds) for name, seconds in took.items()},
-        "spoke": {name: {"turns": turns, "ms_per_turn": seconds * 1000} for name, (turns, seconds) in spoke.items()},
-    }
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1000
 
 
 # Configuration

@@ -17,6 +17,7 @@ from dagrl.runtime.run_folder import read_status
 from dagrl.workflow.graph import load_workflow
 from tests.command import dagrl, start
 from tests.tiny_project import write_project
+from tests.trace_event_format import faults
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +52,14 @@ def test_the_report_shows_accuracy_before_after_and_without_an_agent(trained):
     assert "before" in printed
     assert "after" in printed
     assert "without scout" in printed
+
+
+def test_the_trace_is_as_the_format_asks(trained):
+    _, run = trained
+    text = (run / "trace.json").read_text()
+    spans = [event for event in json.loads(text) if event["ph"] == "X"]
+    assert {"step", "phase", "node", "speak", "engine", "env"} <= {event["cat"] for event in spans}
+    assert faults(text) == []
 
 
 def test_each_agent_in_the_checkpoint_loads_in_transformers_and_the_shared_critic_is_there_once(trained):

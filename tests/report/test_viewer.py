@@ -292,6 +292,8 @@ SLOW_TO_LOAD = ("torch", "pandas", "pyarrow", "numpy", "pydantic", "networkx")
         ([("runs", {}), ("run", {}), ("curves", {})], set()),
         ([("conversations", {"file": "step_000001", "text": "x", "task": "task:1", "order": "best"}),
           ("conversation", {"file": "step_000001"}), ("task", {"task": "task:1"})], {"pyarrow", "numpy"}),
+        ([("graph", {}), ("config", {})], {"pydantic"}),
+        ([("times", {"step": "1"})], {"pyarrow", "numpy"}),
     ],
 )  # fmt: skip
 def test_a_page_loads_only_the_libraries_that_it_needs(runs: Path, questions: list[Any], needed: set[str]) -> None:

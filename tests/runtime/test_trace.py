@@ -12,6 +12,7 @@ from dagrl.runtime.live_status import LiveStatus
 from dagrl.runtime.run_folder import RunFolder, read_status
 from dagrl.runtime.trace import MAX_LEGS, Trace, critical_legs, cut_back, is_traced
 from dagrl.trace_events import LEARN, PLAY, TRACE_FILE, Kind
+from tests.trace_event_format import faults
 from tests.traced_runs import HandClock, eventually, traced_step
 
 
@@ -30,22 +31,47 @@ def test_an_open_file_is_read_and_a_closed_one_is_strict_json(tmp_path: Path) ->
     assert list(read_timeline(tmp_path).steps) == [1]
 
 
-def test_spans_of_one_track_never_overlap_but_by_nesting(tmp_path: Path) -> None:
-    """What Perfetto asks of complete events."""
+def test_the_file_is_as_the_format_asks(tmp_path: Path) -> None:
     hand = HandClock()
     trace = Trace(tmp_path / TRACE_FILE, num_full_steps=10, wall=hand, cpu=hand.cpu_time)
     for number in (1, 2):
         traced_step(trace, hand, number)
     trace.close()
-    tracks: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for event in json.loads((tmp_path / TRACE_FILE).read_text()):
-        if event["ph"] == "X":
-            tracks.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
-    assert len(tracks) > 5
-    for spans in tracks.values():
-        for start, end in spans:
-            for other, other_end in spans:
-                assert other >= end or other_end <= start or (other - start) * (other_end - end) <= 0
+    text = (tmp_path / TRACE_FILE).read_text()
+    assert len({(event["pid"], event["tid"]) for event in json.loads(text) if event["ph"] == "X"}) > 5
+    assert faults(text) == []
+
+
+def span(**changed: object) -> dict[str, object]:
+    return {"name": "a", "ph": "X", "ts": 10, "dur": 10, "pid": 1, "tid": 2} | changed
+
+
+NAMES = [
+    {"name": "process_name", "ph": "M", "ts": 0, "pid": 1, "tid": 0, "args": {"name": "run"}},
+    {"name": "thread_name", "ph": "M", "ts": 0, "pid": 1, "tid": 2, "args": {"name": "steps"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("events", "fault"),
+    [
+        ([span(), span(name="b", ts=15)], "'b' goes on after 'a'"),
+        ([span(), span(name="b", ts=15, dur=2), span(name="c", ts=16, dur=2)], "'c' goes on after 'b'"),
+        ([span(dur=-1)], "has no 'dur'"),
+        ([span(ts=None)], "has no 'ts'"),
+        ([span(tid=2**40)], "has no 32-bit 'tid'"),
+        ([span(ph="?")], "unknown phase"),
+        ([span(tid=3)], "thread 3 of process 1 has no name"),
+        ([span(pid=4)], "process 4 has no name"),
+        ([span(), NAMES[1] | {"args": {"name": "other"}}], "has the names"),
+        ([span(ph="s", id=1)], "flow 1 begins and never ends"),
+        ([span(ph="B")], "begins without an end"),
+        ([span(ph="i", s="x")], "unknown scope"),
+    ],
+)
+def test_what_the_format_forbids_is_found(events: list[dict[str, object]], fault: str) -> None:
+    assert faults(json.dumps([*NAMES, span(ts=0, dur=5), span(ts=5, dur=5), span(ts=12, dur=8), span()])) == []
+    assert any(fault in found for found in faults(json.dumps([*NAMES, *events])))
 
 
 def test_a_run_that_is_cut_back_goes_on_without_steps_written_twice(tmp_path: Path) -> None:
