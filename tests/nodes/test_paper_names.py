@@ -22,7 +22,7 @@ def advantages(samples, **algorithm):
     column[1::2] = torch.tensor([reward for sample in samples for _, _, reward in sample])
     experience.write(Column.REWARDS, torch.arange(len(experience.turns)), column)
     one = node(NodeKind.ADVANTAGES, groups=(0, 1, 2), algorithm=AlgorithmSpec(**algorithm))
-    built_in_estimator(one).write(experience)
+    built_in_estimator(one, {}).write(experience)
     return experience.columns[Column.ADVANTAGES][1::2].tolist()
 
 
