@@ -195,6 +195,18 @@ class Shapley:
         return [player for player in self._players if player not in coalition]
 
 
+def num_rollouts(spec: CreditSpec, *, num_players: int, num_rounds: int, num_samples: int) -> int:
+    """The rollouts that a rule needs for one prompt, at most: where every player speaks in every round."""
+    orders = 2**num_players if num_players <= MOST_EXACT else spec.permutations * (num_players - 1) + 2
+    per_prompt = {
+        "difference": num_samples * num_players,
+        "leave_one_out": min(spec.samples, num_samples) * num_players,
+        "siblings": num_samples * num_players * num_rounds * spec.samples,
+        "shapley": num_samples * (orders - 1),
+    }
+    return per_prompt.get(spec.rule, 0)
+
+
 def replacing(spec: CreditSpec) -> Replace:
     """What `instead` says."""
 

@@ -89,6 +89,8 @@ class GreedyAdvantagesNode:
         for one in without:
             one.unscored = NO_BASELINE
         if without:
+            lost = [number for number, one in enumerate(experience.trajectories) if one.unscored == NO_BASELINE]
+            experience.excuse(lost, NO_BASELINE)
             lay_rewards(experience, self.node.groups)
         metrics = self._inner.run(experience, step)
         return metrics | {"extra_rollouts": float(len(greedy)), "without_baseline": float(len(without))}

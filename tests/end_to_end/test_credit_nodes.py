@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dagrl.errors import DagrlError, WorkflowError
+from dagrl.errors import DagrlError, FaultBudgetError, WorkflowError
+from dagrl.nodes.credit_rules import num_rollouts
+from dagrl.runtime.forecast.whole import forecast
+from dagrl.workflow.extra_play_section import CreditSpec
 from tests.small_teams import node, one_process, speaker, team, train
 
 SCORES = """
@@ -66,6 +69,42 @@ EXTRA = {
     "shapley": ({}, SAMPLES * 2),
 }
 """Rule to its options and the rollouts that it has played in a step. The empty coalition says nothing and is not."""
+
+
+@pytest.mark.parametrize("rule", EXTRA)
+def test_what_a_rule_says_that_it_needs_is_what_it_has_played(rule):
+    options, extra = EXTRA[rule]
+    spec = CreditSpec(rule=rule, **options)
+    declared = num_rollouts(spec, num_players=2, num_rounds=1, num_samples=2)
+    silent = SAMPLES if rule == "shapley" else 0  # the empty coalition, which says nothing here, need not be played
+    assert 4 * declared - silent == extra
+
+
+def test_a_plan_counts_extra_rollouts_and_their_tokens(tmp_path):
+    made = credited(rule="siblings", samples=3)
+    ran = run(tmp_path, made, "trainer.total_steps=1", "stop_when.tokens=100")
+    found = forecast(ran.workflow)
+    plain = forecast(run(tmp_path / "plain", credited(), "trainer.total_steps=1").workflow)
+    assert found.extra == {"credit": EXTRA["siblings"][1]}
+    assert found.tokens == plain.tokens * (1 + EXTRA["siblings"][1] / SAMPLES)
+    assert found.at_most["judge_calls"] == SAMPLES + EXTRA["siblings"][1]
+    assert ledger(ran)[-1]["totals"]["tokens"] <= found.at_most["tokens"]
+
+
+def test_extra_rollouts_that_user_code_breaks_count_as_any_failed_ones(tmp_path):
+    """b's hook cannot do without a: every rollout for a's credit fails, so nothing is known of a's part."""
+    files = {"hooks_b.py": "def pre_process(tokenizer, prompt_id, obs=None, inputs=None):\n"
+                           "    return prompt_id + tokenizer.encode(inputs['a'][0][:1])\n"}  # fmt: skip
+    made = json.loads(json.dumps(credited(rule="difference")))
+    (b,) = [one for one in made["nodes"] if one["node_id"] == "b"]
+    b["agent_options"]["process_path"] = "hooks_b.py"
+    with pytest.raises(FaultBudgetError, match="pre_process_raised"):
+        run(tmp_path / "strict", made, files=files)
+    ran = run(tmp_path / "lenient", made, "rollout.max_failed_fraction=1", files=files)
+    (first, _) = [row for row in ledger(ran) if row["kind"] == "step"]
+    assert [reason for *_, reason in first["dropped"]] == ["no_credit"] * SAMPLES
+    assert ran.series("credit/unknown") == [SAMPLES] * 2
+    assert len(list((ran.folder / "failures").glob("step1_*.json"))) == SAMPLES
 
 
 @pytest.mark.parametrize("rule", EXTRA)

@@ -71,5 +71,6 @@ def test_samples_whose_greedy_rollout_failed_are_not_trained_and_say_why():
     found, metrics = advantages(experience, Greedy(a=None, b=[0.5, 1.0]))
     assert found == [[0.0] * 2, [0.0] * 3, [0.0] * 2, [1.0] * 3]
     assert metrics["without_baseline"] == 1
+    assert experience.excuses == {0: NO_BASELINE}
     assert experience.trajectories[0].unscored == NO_BASELINE
     assert experience.turns.is_trained.tolist() == [False, False, True, True]

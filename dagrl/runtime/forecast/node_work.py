@@ -51,14 +51,16 @@ class Rates:
 
 
 def node_works(
-    workflow: Workflow, played: Rehearsal, trajectories: int, steps: int, rates: Rates | None
+    workflow: Workflow, played: Rehearsal, trajectories: int, steps: int, rates: Rates | None, *, num_extra: int = 0
 ) -> list[NodeWork]:
-    """All nodes with a model that ever run, in the workflow's order; `trajectories` of a step."""
+    """All nodes with a model that ever run, in the workflow's order; `trajectories` of a step, and `num_extra` that
+    nobody trains on."""
     share = trajectories / played.num_trajectories
+    spoken = (trajectories + num_extra) / played.num_trajectories
     works: list[NodeWork] = []
     for node in workflow.nodes:
         if node.kind is NodeKind.ROLLOUT:
-            works.append(_speaking(workflow, node, played.turns[node.node_id], share, steps, rates))
+            works.append(_speaking(workflow, node, played.turns[node.node_id], spoken, steps, rates))
         elif node.kind in _LEARNS:
             num_live = sum(any(live.node_id == node.node_id for live in workflow.live(step)) for step in range(steps))
             if num_live:

@@ -26,6 +26,9 @@ def _head(found: Forecast) -> list[str]:
     told = [
         f"{found.dag_id}: {found.steps} steps of {found.trajectories} trajectories, {found.evaluations} evaluations",
     ]
+    told += [f"extra rollouts in a step: {count} for {name}, at most" for name, count in found.extra.items()]
+    if found.most_prompts > found.num_prompts:
+        told.append(f"dynamic sampling: up to {found.most_prompts} prompts are played to train on {found.num_prompts}")
     if found.nodes:
         told.append(
             f"prompts: {found.prompt_mean:.0f} tokens in the mean, {found.prompt_longest} at most "

@@ -14,6 +14,7 @@ from dagrl.errors import DagrlError
 from dagrl.nodes.transcript import PROMPT, Scribe
 from dagrl.runtime.forecast import footprint
 from dagrl.runtime.forecast.arithmetic import matmul_rate
+from dagrl.runtime.forecast.extra_play import extra_rollouts, most_prompts
 from dagrl.runtime.forecast.footprint import LargestTensor, Memory
 from dagrl.runtime.forecast.node_work import NodeWork, Rates, node_works
 from dagrl.runtime.forecast.rehearsal import Rehearsal, rehearse
@@ -55,6 +56,12 @@ class Forecast:
     """Over the whole run, the ones without an agent included."""
     held_out_tokens: float = 0.0
     """Generated in one evaluation."""
+    extra: dict[str, int] = field(default_factory=dict)
+    """By node: rollouts besides those that are trained on, at most."""
+    num_prompts: int = 0
+    """That are trained on."""
+    most_prompts: int = 0
+    """That dynamic sampling can have played; else those of the batch."""
     nodes: list[NodeWork] = field(default_factory=list)
     at_most: dict[str, int] = field(default_factory=dict)
     """Bounds that hold whatever happens, over the whole run, evaluations included."""
@@ -130,6 +137,9 @@ class _Forecaster:
             dag_id=self._workflow.spec.dag_id,
             steps=steps,
             trajectories=data.train_batch_size * self._config.rollout.n,
+            extra=extra_rollouts(self._workflow),
+            num_prompts=data.train_batch_size,
+            most_prompts=most_prompts(self._workflow),
             num_rows=len(self._train),
             rehearsed_rows=len(rows),
             evaluations=_evaluations(self._workflow, steps) if self._held_out else 0,
@@ -149,7 +159,8 @@ class _Forecaster:
         """What no run of this workflow can pass."""
         rollout, held_out = self._config.rollout, len(self._held_out) * self._config.rollout.val_kwargs.n
         speakers = [node for node in self._workflow.play if node.kind is NodeKind.ROLLOUT]
-        trained, judged = found.trajectories * found.steps, held_out * found.evaluations
+        played = found.most_prompts * rollout.n + sum(found.extra.values())
+        trained, judged = played * found.steps, held_out * found.evaluations
         room = rollout.max_context_len - 1
         per_sample = sum(min(node.sampling.max_tokens, room) * node.options.num_parallel for node in speakers)
         per_val = sum(min(node.val_sampling.max_tokens, room) * node.options.num_parallel for node in speakers)
@@ -216,7 +227,9 @@ class _Forecaster:
             share = len(self._held_out) * self._config.rollout.val_kwargs.n / max(judged.num_trajectories, 1)
             found.held_out_tokens = share * sum(turn.response for turns in judged.turns.values() for turn in turns)
         rates = self._rates() if len(self._sizes) == len(self._workflow.groups) and self._knows_critics() else None
-        found.nodes = node_works(self._workflow, played, found.trajectories, found.steps, rates)
+        found.nodes = node_works(
+            self._workflow, played, found.trajectories, found.steps, rates, num_extra=sum(found.extra.values())
+        )
         per_run = found.steps if self._config.trainer.log_trajectories else 0
         found.trajectory_bytes = per_run * footprint.trajectory_bytes(
             sum(work.turns for work in found.nodes), sum(work.prompt_tokens for work in found.nodes), found.tokens
