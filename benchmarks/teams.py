@@ -25,11 +25,10 @@ from dagrl.report.reader import RunReader, open_run
 ROOT = Path(__file__).resolve().parents[1]
 
 BASELINE = "single_agent"
-TEAMS = ("actor_verifier", "solver_rewriter_selector", "solver_rewriter_selector_3", "thinker_verifier",
-         "frozen_opponent", "adversarial", "adversarial_2", "co_evolution", "parallel_team")  # fmt: skip
-COMPARED = ("actor_verifier", "solver_rewriter_selector", "solver_rewriter_selector_3", "thinker_verifier",
-            "parallel_team")  # fmt: skip
+COMPARED = ("actor_verifier", "actor_verifier_ds", "solver_rewriter_selector", "solver_rewriter_selector_3",
+            "thinker_verifier", "parallel_team")  # fmt: skip
 """Teams that solve the same problems with the same knowledge as the single agent."""
+TEAMS = (*COMPARED, "frozen_opponent", "adversarial", "adversarial_2", "co_evolution")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,6 +86,17 @@ def test_a_solver_may_keep_its_first_try_and_each_kind_of_turn_may_have_its_own_
             assert sum(turn["advantages"][0] for turn in own) == pytest.approx(0.0, abs=1e-4), "its own baseline"
 
 
+@pytest.mark.resilience
+def test_with_dynamic_sampling_a_step_has_as_many_prompts_and_no_idle_one(tmp_path: Path) -> None:
+    more = "nodes.informative.agent_options.dynamic_sampling.max_extra_batches=40"
+    ran = train_shipped(tmp_path, "actor_verifier_ds", *SMALL, more, ABLE)
+    rewards: dict[str, dict[str, set[float]]] = {}
+    for turn in ran.turns():
+        rewards.setdefault(turn["task_id"], {}).setdefault(turn["agent"], set()).add(turn["reward"])
+    assert len(rewards) == 4
+    assert all(any(len(own) > 1 for own in by_agent.values()) for by_agent in rewards.values())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "agents"),

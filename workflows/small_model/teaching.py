@@ -2,8 +2,8 @@
 
 Each workflow has a file of lessons beside this one, which says what its agents are shown, as a `Syllabus`, and whose
 `make` hands it to `teach`. Nothing is downloaded. The same seed, machine and library versions give the same weights.
-A model is taught in about a minute on first use and kept in the cache (`DAGRL_CACHE`, ~/.cache/dagrl); a change of its
-lessons, or of what they import beside them, makes it anew.
+A model is taught on first use, in one to four minutes, and kept in the cache (`DAGRL_CACHE`, ~/.cache/dagrl); a change
+of its lessons, or of what they import beside them, makes it anew.
 """
 
 from __future__ import annotations
