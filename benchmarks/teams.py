@@ -82,8 +82,8 @@ def result(folder: Path, name: str, seed: int, num_problems: int) -> Result:
 def majority(folder: Path, num_samples: int) -> float:
     """The share of problems that the majority of so many samples of a run's team solves."""
     told = _dagrl("eval", str(folder), "--k", str(num_samples), "--json", "--allow-changes")
-    scores = json.loads(told)["teams"][0]["scores"]
-    return float(next(one for one in scores if one["source"] == "all")["majority"]["mean"])
+    overall = json.loads(told)["teams"][0]["scores"][0]
+    return float(overall["majority"]["mean"])
 
 
 def _tokens(reader: RunReader, step: int) -> float:
