@@ -19,6 +19,8 @@ Row = dict[str, Any]
 
 BOXED_INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
 CODE_INSTRUCTION = "Answer with one ```python block that holds the whole program, its imports included."
+_NUM_TOLD = 10
+"""Problems left out of which the reason is told."""
 _ROWS_AT_ONCE = 256
 """Arrow refuses a nested column of more than two gigabytes in one piece, which tests of programs can reach."""
 
@@ -118,18 +120,20 @@ def column(example: Mapping[str, Any], names: Sequence[str], source: str) -> Any
 
 
 def readable(examples: Iterable[Any], read: Callable[[Any], Made], source: str) -> Iterator[Made]:
-    """What `read` makes of each example. What it refuses with ValueError is left out, counted, and the first told."""
-    first, num_refused, num_read = "", 0, 0
+    """What `read` makes of each example. What it refuses with ValueError is left out, counted, and partly told."""
+    told, num_refused, num_read = [], 0, 0
     for number, example in enumerate(examples):
         try:
             made = read(example)
         except ValueError as error:
-            first, num_refused = first or f"row {number}: {error}", num_refused + 1
+            num_refused += 1
+            if num_refused <= _NUM_TOLD:
+                told.append(f"  row {number}: {error}")
             continue
         num_read += 1
         yield made
     if num_refused:
-        print(f"{source}: {num_refused} of {num_refused + num_read} problems left out; {first}")
+        print(f"{source}: {num_refused} of {num_refused + num_read} problems left out, such as", *told, sep="\n")
     if not num_read:
         raise SystemExit(f"{source}: no problem is left")
 

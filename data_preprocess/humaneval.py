@@ -5,8 +5,7 @@ python data_preprocess/humaneval.py --local_dir data/humaneval [--input FILE]
 The tests of openai/openai_humaneval (task_id, prompt, canonical_solution, test, entry_point) are programs that check
 what a function returns. dagrl's judge compares values outside the sandbox, where no program can forge them: so the
 reference solution is run on the test, each call is written down with what it returned, and the reference solution
-must then pass what was written down. Problems for which that is impossible are left out and named. HumanEval+
-(evalplus/humanevalplus) has the same columns.
+must then pass what was written down. Problems for which that is impossible are left out, and the first ten named.
 """
 
 from __future__ import annotations

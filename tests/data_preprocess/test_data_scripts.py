@@ -26,6 +26,16 @@ def test_deepscaler_holds_out_a_part_that_the_seed_decides(tmp_path: Path) -> No
     assert answers(rows_of(tmp_path / "c", "test")) != first["test"]
 
 
+def test_many_problems_are_written_in_their_order(tmp_path: Path) -> None:
+    rows = [{"problem": f"p{i}", "answer": str(i), "solution": ""} for i in range(600)]
+    options = ["--local_dir", str(tmp_path), "--input", str(jsonl(tmp_path / "many.jsonl", rows)), "--test_size", "1"]
+    script("deepscaler").main(options)
+    train = rows_of(tmp_path, "train")
+    assert len(train) == 599 and all(
+        row["prompt"][0]["content"].startswith(f"p{row['reward_model']['ground_truth']} ") for row in train
+    )
+
+
 def test_deepscaler_reads_a_parquet_copy(tmp_path: Path) -> None:
     import pyarrow
 
