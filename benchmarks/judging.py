@@ -1,6 +1,7 @@
 """Answers that the math reward judges per second, and short programs that the sandbox runs per second.
 
-Run `OMP_NUM_THREADS=1 python benchmarks/judging.py` in the repository root, on a quiet machine.
+Run `OMP_NUM_THREADS=1 python benchmarks/judging.py` in the repository root, on a quiet machine. The CPU time of one, in
+all its processes, is printed too: it says what the cores could do where other programs take their share.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dagrl.rewards.math import compute_score as judge_answer
 
 NUM_ANSWERS = 2000
 NUM_HARD_ANSWERS = 400
-NUM_PROGRAMS = 300
+NUM_PROGRAMS = 200
 THREADS = 2
 """As many as the machine has cores."""
 
@@ -47,13 +48,25 @@ def answer(kind: list[tuple[str, str]], number: int) -> float:
     return judge_answer("bench", rf"so \boxed{{{said}}}", gold, {})
 
 
-def per_second(work: Callable[[int], float], count: int) -> float:
-    """How many per second `THREADS` threads get through, once what they start is there."""
+def measure(what: str, work: Callable[[int], float], count: int) -> None:
+    """Prints how many per second `THREADS` threads get through, once what they start is there."""
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(work, range(2 * THREADS)))
-        start = time.perf_counter()
+        start, before = time.perf_counter(), cpu_seconds()
         list(threads.map(work, range(count)))
-        return count / (time.perf_counter() - start)
+        seconds, cpu = time.perf_counter() - start, cpu_seconds() - before
+    print(f"{what:<38}{count / seconds:8.0f} /s {1000 * cpu / count:8.2f} ms of CPU time each")
+
+
+def cpu_seconds() -> float:
+    """Of this process, of the children that ended, and of those that are there."""
+    own = os.times()
+    used = own.user + own.system + own.children_user + own.children_system
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            fields = Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()
+            used += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return used
 
 
 def pressure() -> str:
@@ -68,10 +81,9 @@ def main() -> None:
     print(f"{os.cpu_count()} cores; cpu pressure before: {pressure()}")
     for number in range(len(HARD) * 5):
         mixed(number)
-    print(f"answers, one in five for math-verify  {per_second(mixed, NUM_ANSWERS):8.0f} /s")
-    print(f"answers, all for math-verify          {per_second(lambda n: answer(HARD, n), NUM_HARD_ANSWERS):8.0f} /s")
-    program = per_second(lambda _: judge_program("bench", PROGRAM, TESTS, {}), NUM_PROGRAMS)
-    print(f"short programs                        {program:8.0f} /s")
+    measure("answers, one in five for math-verify", mixed, NUM_ANSWERS)
+    measure("answers, all for math-verify", lambda number: answer(HARD, number), NUM_HARD_ANSWERS)
+    measure("short programs", lambda _: judge_program("bench", PROGRAM, TESTS, {}), NUM_PROGRAMS)
     print(f"cpu pressure after: {pressure()}")
 
 
