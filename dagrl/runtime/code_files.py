@@ -10,7 +10,7 @@ from dagrl.workflow.graph import Workflow
 from dagrl.workflow.imports import with_imports
 from dagrl.workflow.plugins import resolve_path
 
-CODE_KEYS = ("process_path", "env_path", "executable_ref", "when", "recipe", "adv_estimator", "policy_loss")
+CODE_KEYS = ("process_path", "env_path", "executable_ref", "fn", "when", "recipe", "adv_estimator", "policy_loss")
 """Keys of a workflow whose texts may name files of code."""
 
 
@@ -39,7 +39,7 @@ def with_references(value: Any, keys: tuple[str, ...], change: Callable[[str], s
     if isinstance(value, Mapping):
         return {
             name: part
-            if str(name).endswith("_kwargs")
+            if str(name).endswith("kwargs")
             else with_references(part, keys, change, str(name).rpartition(".")[2])
             for name, part in value.items()
         }

@@ -235,8 +235,8 @@ def _debugged(node: Node, inner: LearnNode, workflow: Workflow) -> Debugged:
         NodeKind.ADVANTAGES: node.algorithm.adv_estimator,
         NodeKind.TRAIN_ACTOR: node.algorithm.policy_loss,
     }
-    name = names.get(node.kind)
-    own = [plugins.load(name, workflow.path.parent)] if name is not None and is_reference(name) else []
+    named = [names.get(node.kind), *(part.fn for part in node.options.rewards)]
+    own = [plugins.load(name, workflow.path.parent) for name in named if name is not None and is_reference(name)]
     return Debugged(inner, own)
 
 

@@ -36,6 +36,8 @@ def _references(facts: Facts) -> Iterator[tuple[Place, str]]:
             yield ("nodes", node.node_id, "agent_options", "env_path", index), ref
         if node.options.when is not None:
             yield ("nodes", node.node_id, "agent_options", "when"), node.options.when
+        for index, part in enumerate(node.options.rewards):
+            yield ("nodes", node.node_id, "agent_options", "rewards", index, "fn"), part.fn
         if node.executable_ref is not None:
             yield ("nodes", node.node_id, "executable_ref"), node.executable_ref
     for key in ("adv_estimator", "policy_loss"):

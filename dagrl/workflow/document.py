@@ -160,14 +160,14 @@ def anchor_paths(root: Item, main_file: str | None) -> Item:
     return _anchored(root, main_file)
 
 
-PATH_KEYS = ("process_path", "env_path", "executable_ref", "when", "recipe", "adv_estimator", "policy_loss",
+PATH_KEYS = ("process_path", "env_path", "executable_ref", "fn", "when", "recipe", "adv_estimator", "policy_loss",
              "train_files", "val_files", "path", "tokenizer")  # fmt: skip
 """Keys whose texts may be paths of files."""
 
 
 def _anchored(item: Item, main_file: str | None, key: Key | None = None) -> Item:
     if isinstance(item.value, dict):
-        skip = ("pre_process_kwargs", "post_process_kwargs", "env_kwargs", "reward_kwargs", "recipe_kwargs")
+        skip = ("pre_process_kwargs", "post_process_kwargs", "env_kwargs", "reward_kwargs", "recipe_kwargs", "kwargs")
         members = {
             name: member if name in skip else _anchored(member, main_file, name) for name, member in item.value.items()
         }

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dagrl.errors import DagrlError, PluginError
+from dagrl.runtime.code_files import code_files
 from dagrl.workflow import plugins
 from dagrl.workflow import signatures as sig
 from tests.workflow_files import TEAM, changed, faults, load
@@ -237,3 +238,36 @@ def test_faults_of_plugins_are_findings_at_the_line_that_names_them(
     assert words in found[0].render()
     assert found[0].line is not None
     assert re.search("hooks.py|envs.py", HOOKED.splitlines()[found[0].line - 1])
+
+
+SCORED = changed(TEAM, ("node_type: REWARD\n", "node_type: REWARD\n    agent_options:\n      rewards: PARTS\n"))
+
+
+@pytest.mark.parametrize(
+    ("parts", "code", "words"),
+    [
+        ("[{fn: overlong, kwargs: {max_tokens: 9}}]", "E302", "buffer_tokens"),
+        ("[{fn: repetition, kwargs: {m: 9}}]", "E302", "'m'"),
+        ("[{fn: judge, kwargs: {url: 'http://127.0.0.1:1'}}]", "E302", "url and model"),
+        ("[{fn: scores.py:nobody}]", "E301", "scores.py"),
+        ("[{fn: scores.py:score, kwargs: {b: 1}}]", "E302", "'b'"),
+    ],
+)
+def test_faults_of_a_list_of_rewards_are_findings_at_it(tmp_path: Path, parts: str, code: str, words: str) -> None:
+    (tmp_path / "scores.py").write_text("def score(trajectory, a=1): return 1.0\n")
+    text = SCORED.replace("PARTS", parts)
+    (found,) = faults(tmp_path, text, load_plugins=True)
+    assert found.code == code and words in found.render()
+    assert found.line is not None and "rewards:" in text.splitlines()[found.line - 1]
+
+
+def test_own_rewards_of_a_list_are_found_from_the_file_that_names_them_and_are_part_of_the_code(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "scores.py").write_text("def score(trajectory, path): return 1.0\n")
+    (tmp_path / "base" / "base.yaml").write_text(
+        SCORED.replace("PARTS", "[{fn: scores.py:score, kwargs: {path: scores.py}}, {fn: repetition}]")
+    )
+    workflow = load(tmp_path, "extends: base/base.yaml\n", load_plugins=True)
+    own = next(node for node in workflow.learn if node.node_id == "judge").options.rewards[0]
+    assert own.fn == f"{tmp_path}/base/scores.py:score" and own.kwargs == {"path": "scores.py"}
+    assert [path.name for path in code_files(workflow)] == ["scores.py"]
