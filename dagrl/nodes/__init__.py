@@ -19,11 +19,13 @@ from dagrl.backends.base import Models
 from dagrl.nodes.advantages import Advantages, AdvantagesNode
 from dagrl.nodes.base import AnyLearnNode
 from dagrl.nodes.compute import ComputeNode
-from dagrl.nodes.credit import CreditNode, Judged
-from dagrl.nodes.credit_rules import rule_of
+from dagrl.nodes.credit import CreditNode
+from dagrl.nodes.credit_judges import Judged, ModelJudged
+from dagrl.nodes.credit_rules import Rule, rule_of
 from dagrl.nodes.dynamic_sampling import DynamicSamplingNode
 from dagrl.nodes.greedy_advantages import GreedyAdvantagesNode
 from dagrl.nodes.logprobs import LogprobsNode
+from dagrl.nodes.model_judge import ModelJudge, server_of
 from dagrl.nodes.objectives import PolicyObjective, objective_of
 from dagrl.nodes.own_functions import own_estimator, own_policy_loss
 from dagrl.nodes.reward import RewardNode
@@ -33,6 +35,7 @@ from dagrl.nodes.train_actor import TrainActorNode
 from dagrl.nodes.train_critic import TrainCriticNode
 from dagrl.nodes.usage import Usage
 from dagrl.nodes.values import ValuesNode
+from dagrl.rewards.judge import Rubric
 from dagrl.rewards.runner import call_own_reward
 from dagrl.workflow import plugins
 from dagrl.workflow.algorithm_section import PLAYING_ESTIMATORS, POLICY_LOSSES
@@ -98,8 +101,11 @@ def _credit(node: Node, parts: Parts) -> AnyLearnNode:
     )
 
 
-def _judged(node: Node, parts: Parts) -> Judged:
-    assert node.executable_ref is not None, "a judge is a function"
+def _judged(node: Node, parts: Parts) -> Rule:
+    if node.executable_ref is None:
+        rubrics = {player: Rubric(**node.options.reward_kwargs, node=player) for player in players_of(parts.workflow)}
+        judges = {name: ModelJudge(one, parts.models.chat(server_of(one))) for name, one in rubrics.items()}
+        return ModelJudged(judges, parts.usage)
     own, limit = plugins.load(node.executable_ref, parts.base), parts.workflow.spec.config.rollout.reward_timeout_s
     judge = partial(call_own_reward, own, kwargs=node.options.reward_kwargs, timeout_s=limit)
     return Judged(judge, node.executable_ref, parts.usage)

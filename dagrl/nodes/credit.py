@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from dagrl.errors import DagrlError, FaultBudgetError, UserCodeError
+from dagrl.errors import DagrlError, FaultBudgetError
 from dagrl.experience import Experience
 from dagrl.nodes.base import ExtraPlay
 from dagrl.nodes.credit_rules import Credits, Known, Missing, Rule
 from dagrl.nodes.reward import lay_rewards
-from dagrl.nodes.usage import Usage
-from dagrl.rewards.runner import RewardResult
 from dagrl.types import ExtraRollout, Metrics, Trajectory
 from dagrl.workflow.kinds import Node
 
@@ -112,45 +110,6 @@ class CreditNode:
                 metrics[f"mean/{player}"] = sum(own) / len(own)
                 metrics[f"size/{player}"] = sum(map(abs, own)) / len(own)
         return metrics
-
-
-Judge = Callable[[Trajectory], RewardResult | None]
-"""What each agent's part of a trajectory is worth; None where that could not be told."""
-
-
-class Judged:
-    """A rule that is a function: it reads the trajectory and says what each agent, or each of its turns, is worth."""
-
-    def __init__(self, judge: Judge, name: str, usage: Usage) -> None:
-        self._judge = judge
-        self._name = name
-        self._usage = usage
-
-    def wanted(self, samples: Sequence[Trajectory]) -> list[ExtraRollout]:
-        return []
-
-    def credits(self, samples: Sequence[Trajectory], rewards: Sequence[Known]) -> list[Credits | Missing]:
-        found: list[Credits | Missing] = []
-        for sample in samples:
-            self._usage.judge_calls += 1
-            try:
-                found.append(self._ask(sample))
-            except UserCodeError as error:
-                found.append(str(error))
-        return found
-
-    def _ask(self, sample: Trajectory) -> Credits | Missing:
-        result = self._judge(sample)
-        if result is None:
-            return f"the judge {self._name} could not tell"
-        if result.team is not None:
-            raise DagrlError(
-                f"the judge {self._name} gave one number for the team",
-                how="return {group: number} or {(group, turn): number}",
-            )
-        last = {turn.agent_group: turn for turn in sample.turns}
-        told = [(last[group], credit) for group, credit in result.by_group.items()]
-        return told + [(sample.of_group(group)[place], credit) for (group, place), credit in result.by_turn.items()]
 
 
 def _by_prompt(trajectories: Sequence[Trajectory]) -> list[list[Trajectory]]:

@@ -53,7 +53,7 @@ class Shared:
         return []
 
     def credits(self, samples: Sequence[Trajectory], rewards: Sequence[Known]) -> list[Credits | Missing]:
-        return [_at_last_turns(one, dict.fromkeys(self._players, one.reward)) for one in samples]
+        return [at_last_turns(one, dict.fromkeys(self._players, one.reward)) for one in samples]
 
 
 class Difference:
@@ -74,7 +74,7 @@ class Difference:
         for one in samples:
             without = {player: next(left) for player in self._of(one)}
             told = {player: difference(one.reward, other) for player, other in without.items() if other is not None}
-            found.append(_at_last_turns(one, told) if len(told) == len(without) else LOST)
+            found.append(at_last_turns(one, told) if len(told) == len(without) else LOST)
         return found
 
     def _of(self, sample: Trajectory) -> list[str]:
@@ -106,7 +106,7 @@ class LeaveOneOut:
         if not all(without.values()):
             return [LOST] * len(samples)
         return [
-            _at_last_turns(one, {player: against_mean(one.reward, own) for player, own in without.items()})
+            at_last_turns(one, {player: against_mean(one.reward, own) for player, own in without.items()})
             for one in samples
         ]
 
@@ -175,8 +175,8 @@ class Shapley:
             return LOST
         values[frozenset(self._players)] = sample.reward
         if self._is_exact:
-            return _at_last_turns(sample, shapley(self._players, values))
-        return _at_last_turns(sample, sampled_shapley(self._orders(sample), values))
+            return at_last_turns(sample, shapley(self._players, values))
+        return at_last_turns(sample, sampled_shapley(self._orders(sample), values))
 
     @property
     def _is_exact(self) -> bool:
@@ -232,7 +232,7 @@ def rule_of(spec: CreditSpec, players: Sequence[str], seed: int) -> Rule | None:
     return Shared(players) if spec.rule == "shared" else None
 
 
-def _at_last_turns(sample: Trajectory, by_player: Mapping[str, float]) -> Credits:
+def at_last_turns(sample: Trajectory, by_player: Mapping[str, float]) -> Credits:
     """A player's credit at its last turn; each of its branches gets it, for they are compared apart."""
     last = {(turn.node_id, turn.branch): turn for turn in sample.turns}
     return [(turn, by_player[node_id]) for (node_id, _), turn in last.items() if node_id in by_player]

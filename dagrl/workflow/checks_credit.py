@@ -16,6 +16,8 @@ USES = {
     "permutations": ("shapley",),
 }
 """Rules that each option of `credit` is for; those that are not named are for all."""
+MODEL_JUDGE = ("url", "model", "prompt", "scale", "max_tokens", "timeout_s", "budget_s")
+"""`reward_kwargs` of a model as a judge, as `rewards.judge.Rubric` has them; the first two are needed."""
 
 
 def one_credit_node(facts: Facts) -> list[Finding]:
@@ -50,6 +52,12 @@ def credit_counted_once(facts: Facts) -> list[Finding]:
             message = f"reward_mode {mode} gives out the team's reward, and '{credit.node_id}' shares it out as well"
             place: Path = ("config", "algorithm", "reward_mode")
             findings.append(facts.outline.fault("E403", message, place, hint="take reward_mode away, or per_agent"))
+        for node in facts.of_kind(NodeKind.REWARD):
+            for key in ("correct_reward_weight", "incorrect_reward_weight"):
+                if getattr(node.options, key) != 1.0:
+                    message = f"{key} weighs what '{node.node_id}' gives out; '{credit.node_id}' gives it out instead"
+                    place = ("nodes", node.node_id, "agent_options", key)
+                    findings.append(facts.outline.fault("E406", message, place, hint="take one of the two away"))
         for node in facts.of_kind(NodeKind.ADVANTAGES):
             if is_chained(node.algorithm):
                 message = f"'{credit.node_id}' gives every agent its credit, and {node.algorithm.adv_estimator} "
@@ -69,12 +77,7 @@ def credit_rules(facts: Facts) -> list[Finding]:
 
 def _of_rule(node: Node, facts: Facts) -> Iterator[tuple[str, str, Path, str | None]]:
     credit, options = node.options.credit, ("agent_options", "credit")
-    if (credit.rule == "judge") != (node.executable_ref is not None):
-        if credit.rule == "judge":
-            yield "E406", f"the judge of '{node.node_id}' is not named", options, "executable_ref: path.py:function"
-        else:
-            message = f"'{node.node_id}' names a judge, and its rule is {credit.rule}"
-            yield "E406", message, ("executable_ref",), "set agent_options.credit.rule: judge"
+    yield from _of_judge(node)
     if (credit.instead == "text") != (credit.text is not None):
         message = "instead: text and text go together: the text stands in place of an agent's"
         yield "E406", message, (*options, "text" if credit.text is not None else "instead"), None
@@ -86,3 +89,18 @@ def _of_rule(node: Node, facts: Facts) -> Iterator[tuple[str, str, Path, str | N
         if key in credit.model_fields_set and credit.rule not in rules:
             message = f"{key} does nothing: it belongs to the rules {', '.join(rules)}"
             yield "W403", message, (*options, key), None
+
+
+def _of_judge(node: Node) -> Iterator[tuple[str, str, Path, str | None]]:
+    """A judge is a function, or a model whose address stands in `reward_kwargs`."""
+    kwargs, place = node.options.reward_kwargs, ("agent_options", "reward_kwargs")
+    if node.options.credit.rule != "judge":
+        if node.executable_ref is not None or kwargs:
+            message = f"'{node.node_id}' names a judge, and its rule is {node.options.credit.rule}"
+            yield "E406", message, ("executable_ref",), "set agent_options.credit.rule: judge"
+    elif node.executable_ref is None:
+        if missing := [key for key in MODEL_JUDGE[:2] if key not in kwargs]:
+            hint = "executable_ref: path.py:function, or reward_kwargs: {url: http://host:port/v1, model: name}"
+            yield "E406", f"the judge of '{node.node_id}' is not named: no {' and no '.join(missing)}", place, hint
+        for key in sorted(set(kwargs) - set(MODEL_JUDGE)):
+            yield "E406", f"a model as a judge has no {key}", place, f"it has {', '.join(MODEL_JUDGE)}"

@@ -34,7 +34,8 @@ def kwargs_have_a_function(facts: Facts) -> list[Finding]:
     for node in facts.written:
         for name, target, code in _NEEDS:
             named = node.executable_ref if target == "executable_ref" else getattr(node.options, target)
-            if getattr(node.options, name) and not named:
+            is_address = name == "reward_kwargs" and node.kind is NodeKind.CREDIT  # of a model as a judge
+            if getattr(node.options, name) and not named and not is_address:
                 message = f"{name} does nothing on '{node.node_id}': it has no {target}"
                 place = ("nodes", node.node_id, "agent_options", name)
                 findings.append(facts.outline.fault(code, message, place, on_key=True))

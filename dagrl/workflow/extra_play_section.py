@@ -19,7 +19,7 @@ class CreditSpec(Spec):
     agent's text been replaced. leave_one_out: less the mean over `samples` rollouts of the prompt that the agent was
     replaced in. siblings: less the mean over `samples` other draws of the agent's turn in the same transcript (C3).
     shapley: its mean contribution over all coalitions, exact up to four players, over `permutations` beyond. judge:
-    what the function in `executable_ref` says."""
+    what the function in `executable_ref` says, or a model whose `url` and `model` stand in `reward_kwargs`."""
     instead: Literal["nothing", "initial", "text"] = "nothing"
     """What difference, leave_one_out and shapley put in place of an agent's text: nothing, what its initial weights
     say, or `text`."""

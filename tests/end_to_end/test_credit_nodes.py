@@ -11,6 +11,7 @@ from dagrl.errors import DagrlError, FaultBudgetError, WorkflowError
 from dagrl.nodes.credit_rules import num_rollouts
 from dagrl.runtime.forecast.whole import forecast
 from dagrl.workflow.extra_play_section import CreditSpec
+from tests.openai_server import chat, serving
 from tests.small_teams import node, one_process, speaker, team, train
 
 SCORES = """
@@ -196,12 +197,25 @@ def test_a_judge_says_what_each_agents_part_is_worth(tmp_path):
         assert all(turn["reward"] == own + 2 * turn["trajectory_reward"] for turn in ran.of(name))
 
 
+def test_a_model_behind_a_server_judges_each_agents_part(tmp_path):
+    """The judge prefers short answers: nothing but an end sign."""
+    with serving(chat(lambda asked: f"Score: {10 if asked == 'judge:' else 5}")) as server:
+        made = credited(rule="judge")
+        (credit,) = [one for one in made["nodes"] if one["node_id"] == "credit"]
+        credit["agent_options"]["reward_kwargs"] = {"url": server.url, "model": "tiny", "prompt": "judge:{response}"}
+        ran = run(tmp_path, made, "trainer.total_steps=1", "data.train_batch_size=8")
+    for turn in ran.turns():
+        assert turn["reward"] == (0.5 if turn["response"] else 1.0)
+    (row,) = [row for row in ledger(ran) if row["kind"] == "step"]
+    assert row["judge_calls"] == 3 * 16  # the REWARD node's, and two agents of every sample
+
+
 @pytest.mark.parametrize(
     ("made", "code", "message"),
     [
         (credited(estimator="gae_marft"), "E403", "carries rewards from agent to agent"),
         (credited(reward_mode="team"), "E403", "reward_mode team gives out the team's reward"),
-        (credited(rule="judge"), "E406", "the judge of 'credit' is not named"),
+        (credited(rule="judge"), "E406", "the judge of 'credit' is not named: no url and no model"),
         (credited(judge="scores.py:judge"), "E406", "names a judge, and its rule is shared"),
         (credited(rule="difference", instead="text"), "E406", "go together"),
         (credited(rule="leave_one_out", samples=3), "E405", "leave_one_out wants 3 rollouts"),
