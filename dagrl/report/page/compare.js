@@ -39,7 +39,7 @@ function endTable(told) {
     if (group !== told.groups[0]) columns.push([`${group.label} less ${told.groups[0].label}`, (row) => gainCell(of(row, group.label))]);
   }
   if (single) columns.push(...told.groups[0].runs.map((run, place) => [`seed ${run.seed}`, (row) => number(of(row, told.groups[0].label).by_run[place])]));
-  return build("div", { class: "ends" }, table(columns, told.ends), build("p", { class: "faint" }, "Mean over the last tenth of the steps; ± half of its 95 % confidence interval over seeds (Student; differences: Welch)."));
+  return build("div", { class: "ends" }, table(columns, told.ends, "listed"), build("p", { class: "faint" }, "Mean over the last tenth of the steps; ± half of its 95 % confidence interval over seeds (Student; differences: Welch)."));
 }
 
 function endTitle(name, guide) {
@@ -54,7 +54,7 @@ function gainCell(one) {
 
 function differenceTable(found, groups, none) {
   if (found.length === 0) return build("p", { class: "faint" }, `Nothing: ${none}.`);
-  return table([["key", (one) => build("span", { class: "mono" }, one.path)], ...groups.map((group, place) => [group.label, (one) => build("code", {}, one.values[place])])], found);
+  return table([["key", (one) => build("span", { class: "mono" }, one.path)], ...groups.map((group, place) => [group.label, (one) => build("code", {}, one.values[place])])], found, "listed");
 }
 
 function codeDiff(one, first) {

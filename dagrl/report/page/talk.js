@@ -190,7 +190,7 @@ function breakdown(one) {
 function table(columns, rows, kind = "") {
   return build("div", { class: "table-wrap" }, build("table", { class: kind },
     build("thead", {}, build("tr", {}, columns.map(([title]) => build("th", {}, title)))),
-    build("tbody", {}, rows.map((row) => build("tr", {}, columns.map(([, cell]) => build("td", {}, cell(row))))))));
+    build("tbody", {}, rows.map((row) => build("tr", {}, columns.map(([title, cell]) => build("td", { "data-column": title }, cell(row))))))));
 }
 
 // Lists
