@@ -19,11 +19,15 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def setup_literal(name: str) -> Any:
+    """A list or mapping at the top of setup.py, which may name the ones before it."""
     tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    known: dict[str, Any] = {}
     for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name:
-            return ast.literal_eval(node.value)
-    raise AssertionError(f"setup.py has no {name}")
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.List, ast.Tuple, ast.Dict)):
+            lines = ast.Module(body=[node], type_ignores=[])
+            exec(compile(lines, "setup.py", "exec"), {"__builtins__": {}}, known)
+    assert name in known, f"setup.py has no {name}"
+    return known[name]
 
 
 def core() -> dict[str, Requirement]:
@@ -56,7 +60,7 @@ def test_extras_that_were_promised_exist() -> None:
     lines_of = setup_literal("EXTRAS")
     extras = {extra: {Requirement(line).name.lower() for line in lines} for extra, lines in lines_of.items()}
     assert extras.keys() == {"vllm", "ray", "envs", "dev"}
-    assert extras["envs"] == {"textarena", "reasoning-gym", "gymnasium", "pettingzoo"}
+    assert extras["envs"] == {"textarena", "reasoning-gym", "gymnasium", "pettingzoo", "pygame"}
     assert {"pytest", "hypothesis", "ruff", "mypy"} <= extras["dev"]
 
 
