@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
-from dagrl.rewards.sandbox import Ending, Limits, run_program
+from dagrl.errors import DagrlError
+from dagrl.rewards import sandbox
+from dagrl.rewards.sandbox import Ending, Limits, missing_walls, run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = Limits(cpu_s=30, wall_s=120, memory_bytes=1 << 29, output_bytes=1 << 20)
@@ -403,3 +405,57 @@ def test_missing_walls_are_named_and_refused_unless_told_to_go_on() -> None:
     assert "DAGRL_ALLOW_WEAK_SANDBOX=1" in said
     environment["DAGRL_ALLOW_WEAK_SANDBOX"] = "1"
     assert "ran" in subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def acts_as(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Lets `script` stand in for the sandbox's first process."""
+    monkeypatch.setattr(sandbox, "_COMMAND", [sys.executable, "-S", "-c", "import sys, time\n" + script])
+
+
+WEAK = 'print(\'{"is_strong": false, "missing": {"network": "EPERM"}}\', flush=True)\n'
+
+
+@pytest.mark.parametrize("script", ["pass", "print('half a line', end='')", "sys.stdin.close()"])
+@pytest.mark.parametrize("ask", [lambda: list(run_program("", [""])), missing_walls])
+def test_a_sandbox_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch, script: str, ask: Any) -> None:
+    acts_as(monkeypatch, script)
+    with pytest.raises(DagrlError, match="the sandbox did not start: its process ended or was silent"):
+        ask()
+
+
+def test_a_sandbox_that_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    acts_as(monkeypatch, "time.sleep(100_000)")
+    monkeypatch.setattr(sandbox, "_START_S", 0.2)
+    with pytest.raises(DagrlError, match="was silent"):
+        list(run_program("", [""]))
+
+
+def test_walls_that_are_missing_are_named_unless_weak_ones_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    acts_as(monkeypatch, WEAK)
+    monkeypatch.delenv(sandbox.ALLOW_WEAK, raising=False)
+    with pytest.raises(DagrlError, match=r"the kernel refuses: network \(EPERM\)"):
+        list(run_program("", [""]))
+    assert missing_walls() == {"network": "EPERM"}
+    outcomes = list(run_program("", ["", ""], allow_weak=True))
+    assert [one.ending for one in outcomes] == [Ending.LOST, Ending.LOST], "it went away before the first program"
+    monkeypatch.setenv(sandbox.ALLOW_WEAK, "1")
+    assert len(list(run_program("", [""]))) == 1
+
+
+@pytest.mark.parametrize(("stderr", "ending"), [("", Ending.LOST), ("no seccomp", None)])
+def test_a_wall_that_could_not_be_put_up_is_no_fault_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, stderr: str, ending: Ending | None
+) -> None:
+    told = json.dumps({"has_begun": False, "stderr": stderr})
+    acts_as(monkeypatch, WEAK + f"print({told!r}, flush=True)\n")
+    if ending is None:
+        with pytest.raises(DagrlError, match="a wall of the sandbox could not be put up: no seccomp"):
+            list(run_program("", [""], allow_weak=True))
+    else:
+        assert [one.ending for one in run_program("", [""], allow_weak=True)] == [ending]
+
+
+def test_elsewhere_than_on_linux_no_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(DagrlError, match="on Linux only"):
+        list(run_program("", [""]))

@@ -23,7 +23,16 @@ from torch import Tensor
 
 from dagrl.errors import NumericError, StorageError
 from dagrl.runtime import checkpoint as checkpoints
-from dagrl.runtime.checkpoint import CheckpointParts, load_state, newest, save, step_of, verify
+from dagrl.runtime.checkpoint import (
+    CheckpointParts,
+    differing,
+    identity_of,
+    load_state,
+    newest,
+    save,
+    step_of,
+    verify,
+)
 from dagrl.runtime.retention import Retention
 from dagrl.runtime.state_file import load_state as load_state_file
 from dagrl.runtime.state_file import save_state
@@ -332,3 +341,28 @@ def test_a_full_disk_is_told_by_every_library_that_writes(tmp_path: Path, librar
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert f"{tmp_path / 'step_000001'}: cannot be used: File too large" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_checkpoint_belongs_to_comes_back(tmp_path: Path) -> None:
+    parts = _parts()
+    parts = CheckpointParts(agents=parts.agents, critics=parts.critics, state=STATE, identity={"workflow": {"a": [1]}})
+    assert identity_of(save(tmp_path, 1, parts)) == {"workflow": {"a": [1]}}
+
+
+def test_weights_that_are_not_those_of_the_checkpoint_are_named(tmp_path: Path) -> None:
+    path = save(tmp_path / "run", 1, _parts())
+    again = Path(shutil.copytree(path, tmp_path / "again"))
+    assert differing(path, again) == ()
+    save_file({"actor": torch.zeros(20)}, again / "agent_actor" / "model.safetensors")
+    save_file({"more": torch.ones(1)}, again / "agent_actor" / "more.safetensors")
+    (again / "notes.txt").write_text("no weights")
+    assert differing(path, again) == ("agent_actor/model.safetensors", "agent_actor/more.safetensors")
+
+
+def test_a_manifest_whose_content_was_changed_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, 1, _parts())
+    manifest = json.loads((path / "MANIFEST.json").read_text())
+    manifest["content"]["step"] = 2
+    (path / "MANIFEST.json").write_text(json.dumps(manifest))
+    with pytest.raises(StorageError, match=r"MANIFEST\.json: is not what was written"):
+        step_of(path)

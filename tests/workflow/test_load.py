@@ -15,6 +15,8 @@ from dagrl.workflow.load import compose, dump
 from dagrl.workflow.tree import find, plain
 from tests.workflow_files import CHAIN, TEAM, changed, faults, load, only_fault, write
 
+JUDGE = "  - node_id: judge\n    node_type: REWARD\n    dependencies: [caller]\n"
+
 
 def value(text: str) -> object:
     return plain(compose(f"key: {text}\n", "f").root)["key"]
@@ -27,6 +29,7 @@ def value(text: str) -> object:
         ("0x1F", 31), ("1_000", "1_000"), ("12:30", "12:30"), ("yes", "yes"), ("no", "no"), ("on", "on"),
         ("off", "off"), ("true", True), ("False", False), ("null", None), ("~", None), ("", None), (".inf", math.inf),
         ("'1e-6'", "1e-6"), ('"true"', "true"), ("2024-01-01", "2024-01-01"), ("!!str 5", "5"), ("0o17", "0o17"),
+        ("! 5", "5"), ("!!int 5", 5), ("!!float 1e-6", 1e-6), ("!!bool true", True),
     ],
 )  # fmt: skip
 def test_scalars_follow_yaml_1_2(text: str, expected: object) -> None:
@@ -56,6 +59,9 @@ def test_merge_keys_give_way_to_keys_of_the_mapping_and_the_first_of_several_win
         ("a: *nothing\n", "E101"),
         ("a: !!python/object:os.system 1\n", "E101"),
         ("a: !thing {b: 1}\n", "E101"),
+        ("a: !!int five\n", "E101"),
+        ("a: !Ref\n", "E105"),
+        ("a: [1, 2]\nb: !Ref a.2\n", "E105"),
         ("a: [1\n", "E101"),
         ("a: 1\n---\nb: 1\n", "E101"),
         ("? [a, b]\n: 1\n", "E101"),
@@ -106,6 +112,43 @@ def test_a_dangling_reference_names_the_nearest(tmp_path: Path) -> None:
     fault = next(found for found in faults(tmp_path, text) if found.code == "E105")
     assert "did you mean 'name'" in str(fault.hint)
     assert fault.line == 1
+
+
+def test_a_reference_may_name_a_member_of_a_list(tmp_path: Path) -> None:
+    text = TEAM + "seeds: [3, 5]\n"
+    assert (
+        load(
+            tmp_path, changed(text, ("config:\n", "config:\n  trainer: {seed: !Ref seeds.1}\n"))
+        ).spec.config.trainer.seed
+        == 5
+    )
+
+
+def test_the_faults_of_a_file_that_is_extended_are_told_at_their_place(tmp_path: Path) -> None:
+    write(tmp_path, changed(TEAM, ("max_rounds: 2", "max_rounds: [")), "base.yaml")
+    found = faults(tmp_path, "extends: base.yaml\n")
+    assert (Path(str(found[0].file)).name, found[0].code) == ("base.yaml", "E101")
+
+
+def test_nodes_of_a_file_that_is_extended_are_changed_by_name_and_others_follow(tmp_path: Path) -> None:
+    base = write(tmp_path, TEAM, "base.yaml")
+    changes = "  - {node_id: judge, agent_options: {role_name: referee}}\n"
+    more = "  - {node_id: third, node_type: MODEL_INFERENCE, agent_group: 1, dependencies: [caller]}\n"
+    text = base.read_text()
+    extended = load(tmp_path, f"extends: base.yaml\nnodes:\n{changes}{more}")
+    written_out = load(tmp_path, changed(text, (JUDGE, JUDGE + "    agent_options: {role_name: referee}\n")) + more)
+    assert [node.node_id for node in extended.spec.nodes] == [node.node_id for node in written_out.spec.nodes]
+    assert extended.spec == written_out.spec
+
+
+def test_nodes_that_are_no_list_take_the_place_of_those_of_the_file_that_is_extended(tmp_path: Path) -> None:
+    write(tmp_path, TEAM, "base.yaml")
+    assert {one.code for one in faults(tmp_path, "extends: base.yaml\nnodes: none\n")}
+
+
+def test_a_name_that_no_file_can_have_is_told() -> None:
+    with pytest.raises(DagrlError, match="cannot read"):
+        load_workflow(Path("a\0.yaml"))
 
 
 def test_references_in_a_ring_are_refused(tmp_path: Path) -> None:
