@@ -135,10 +135,12 @@ class RewardNode:
             )
 
     def _is_right(self, trajectory: Trajectory, result: RewardResult, outcome_node: str | None) -> bool:
-        """Whether the last turn, or that of the node that decides, earned a full reward; not if it never spoke."""
+        """Whether the team, or the last turn of the node that decides, earned a full reward; not if it never spoke."""
         turns = [turn for turn in trajectory.turns if outcome_node in (None, turn.node_id)]
-        if not turns or result.team is not None:
-            return bool(turns) and result.score >= SOLVED
+        if not turns:
+            return False
+        if result.team is not None or (outcome_node is None and result.outcome is not None):
+            return result.score >= SOLVED
         earned = [reward for turn, reward in _shares(trajectory, result, self._reward_mode) if turn is turns[-1]]
         return sum(earned) >= SOLVED
 

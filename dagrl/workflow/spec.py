@@ -97,7 +97,7 @@ class AgentOptions(Spec):
     incorrect_reward_weight: float | dict[str, float] = 1.0
     """The same where it is less."""
     outcome_node: str | None = None
-    """Whose last turn says which of the two holds, by its reward; the last turn of all, if not given."""
+    """Whose last turn says which of the two holds, by its reward; the team's number or the last turn, if not given."""
     combine: Literal["replace", "add"] = "replace"
     """REWARD node together with `rewards_with_env`: `add` adds to the environment's rewards."""
     credit: CreditSpec = CreditSpec()

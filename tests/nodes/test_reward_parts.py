@@ -121,6 +121,14 @@ def test_without_a_named_node_the_last_turn_decides():
         assert [one.reward for one in played.turns] == [expected, expected]
 
 
+def test_the_score_beside_rewards_of_turns_decides_unless_a_node_is_named():
+    rule = part(lambda one: RewardResult(by_turn={(0, 0): 1.0, (1, 0): 0.0}, outcome=1.0))
+    for node_id, expected in ((None, 2.0), ("agent_1", 1.0), ("agent_0", 2.0)):
+        played = two_agents()
+        reward_node([rule], mode="per_agent", correct_reward_weight=2.0, outcome_node=node_id).score([played])
+        assert [one.reward for one in played.turns] == [expected, 0.0]
+
+
 # A model as a judge
 
 

@@ -191,7 +191,7 @@ BAD_SCORES = [
     "None", "True", "False", "'1'", "'nan'", "b'1'", "float('nan')", "float('inf')", "-float('inf')", "1e308", "-1e39",
     "10**400", "1j", "[]", "[1.0]", "(1.0,)", "{}", "{'acc': 1.0}", "{'score': None}", "{'score': 'x'}",
     "{'score': float('nan')}", "{'score': 1.0, 'length': float('inf')}", "{'score': True}", "{9: 1.0}", "{0: None}",
-    "{0: float('nan')}", "{(0, 9): 1.0}", "{(0,): 1.0}", "{('a', 0): 1.0}", "{0: 1.0, 'score': 1.0}", "{True: 1.0}",
+    "{0: float('nan')}", "{(0, 9): 1.0}", "{(0,): 1.0}", "{('a', 0): 1.0}", "{0: 1.0, 'note': 1.0}", "{True: 1.0}",
     "{None: 1.0}", "{1.5: 1.0}", "numpy.ones(2)", "numpy.nan", "numpy.bool_(True)", "object()", "Unshowable()",
     "(i for i in [1.0])", "asyncio.sleep(0)", "behave", "{'score': Unshowable()}",
 ]  # fmt: skip
