@@ -63,10 +63,13 @@ class Handover:
         self._task = task
 
     def context(self, one: Round, name: str, *, takes_inputs: bool) -> Transcript:
-        """What a rollout node speaks from; the bare start where its hook puts several responses together by itself."""
+        """What a rollout node speaks from. Where its hook puts several responses together by itself, none of them
+        stands there: the bare start, or what the branches of its one feed spoke from."""
         feeds = [feed for feed in self._plan.feeds[name] if one.outcomes[feed].status is not Status.SKIPPED]
         if len(feeds) > 1 and takes_inputs:
             return one.start
+        if feeds and takes_inputs and self._plan.rollouts[feeds[0]].options.num_parallel > 1:
+            return one.outcomes[feeds[0]].context
         return self._hand_over(one, feeds, self._plan.rollouts[name].agent_group)
 
     def inputs(self, one: Round, name: str) -> dict[str, list[str]]:

@@ -235,3 +235,13 @@ def post_process(tokenizer, prompt_id, response_id):
     assert prompts(team, only(first))["b", 0, 0] == f"Qx{END}z{END}"
     assert usage.lost_branches == 1
     assert [failed.kind for failed in second.failed] == ["post_process_raised"], "none is left"
+
+
+def test_a_hook_that_takes_inputs_finds_no_branch_in_its_context(tmp_path):
+    hook = """
+def pre_process(tokenizer, prompt_id, obs=None, *, inputs):
+    return prompt_id + tokenizer.encode("".join(f"[{text}]" for text in inputs["a"]))
+"""
+    nodes = [rollout("a", num_parallel=2), rollout("b", "a", group=1, process_path="h.py")]
+    _, seen = played(tmp_path, nodes, files={"h.py": hook})
+    assert seen["b", 0, 0] == "Q[a][a]"

@@ -114,7 +114,8 @@ def test_solvers_rewriters_and_a_selector(tmp_path: Path, name: str, agents: set
         for turn in rewriters:
             told += 1
             quoted = "".join(lessons.said("solver", text) for text in candidates)
-            assert turn["prompt"].endswith(quoted + "<|rewriter|>")
+            problem = turn["prompt"].partition("<|end|>")[0] + "<|end|>"
+            assert turn["prompt"] == problem + quoted + "<|rewriter|>"
     assert told and trained(ran) == agents
 
 
