@@ -78,7 +78,8 @@ class Answers:
     def compare(self, asked: Params) -> dict[str, Any]:
         """Several runs, their names with commas between them."""
         names = dict.fromkeys(asked.get("runs", "").split(","))
-        return _loaded(COMPARISON)({name: self._reader({"run": name}) for name in names})
+        told: dict[str, Any] = _loaded(COMPARISON)({name: self._reader({"run": name}) for name in names})
+        return told
 
     def _of_a_run(self, target: str) -> Callable[[Params], Any]:
         def answer(asked: Params) -> Any:
