@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("dagrl.cli.trace:trace", "Show which node ran when, what a step waits for, and who is idle."),
     "compare": ("dagrl.cli.compare:compare", "Compare runs: curves, settings, code; seeds are grouped."),
     "eval": ("dagrl.cli.eval:evaluate", "Judge a run's team: avg@k, pass@k, maj@k with intervals; compare two."),
+    "ablate": ("dagrl.cli.ablate:ablate", "Judge it with one agent as it began, as after another step, or silent."),
     "export": ("dagrl.cli.export:export", "Take a run's agents home: Hugging Face folders with model cards."),
     "verify": ("dagrl.cli.verify:verify", "Say whether a run folder is whole and its numbers come out again."),
     "rerun": ("dagrl.cli.rerun:rerun", "Repeat a run and say whether it comes out the same, byte for byte."),

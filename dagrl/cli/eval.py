@@ -39,7 +39,7 @@ def evaluate(
     from dagrl.runtime.judge import with_servers
 
     console = Console(sys.stderr)
-    teams = [with_servers(_team(run, root, allow_changes, console), servers) for run in runs]
+    teams = [with_servers(open_judged(run, root, allow_changes, console), servers) for run in runs]
     verdicts = _judge(teams, data or [], k, without, console)
     _show(verdicts, data or [], as_json)
 
@@ -57,7 +57,7 @@ def _server(word: str) -> tuple[str, ServerSpec]:
     return name, ServerSpec(url=url, model=model or None)
 
 
-def _team(reference: str, root: Path, allow_changes: bool, console: Console) -> Team:
+def open_judged(reference: str, root: Path, allow_changes: bool, console: Console) -> Team:
     from dagrl.runtime.chosen_checkpoint import choose, split_reference
     from dagrl.runtime.judge import open_team
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ class Team:
     checkpoint: Chosen
     workflow: Workflow
     """The run's resolved workflow."""
+    elsewhere: Mapping[int, Path | None] = field(default_factory=dict)
+    """Agent groups that play with the weights of another checkpoint; None: with those that they began with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,7 @@ def judge(team: Team, tasks: Sequence[Task], *, k: int, without: str | None, con
     prepare_process(workflow)
     with ExitStack() as stack:
         stack.callback(console.close)
-        pool = playing_pool(workflow, team.checkpoint.path, console)
+        pool = playing_pool(workflow, team.checkpoint.path, console, team.elsewhere)
         player = open_player(workflow, pool)
         stack.callback(player.close)
         evaluation = asyncio.run(
@@ -187,9 +189,11 @@ def as_json(verdict: Verdict, data: Sequence[str]) -> dict[str, Any]:
     return {name: finite(value) for name, value in content.items()}
 
 
-def playing_pool(workflow: Workflow, checkpoint: Path | None, console: Console) -> ModelPool:
-    """The policies with the checkpoint's weights, or their initial ones without it; critics and references stay
-    unloaded: nobody learns."""
+def playing_pool(
+    workflow: Workflow, checkpoint: Path | None, console: Console, elsewhere: Mapping[int, Path | None] | None = None
+) -> ModelPool:
+    """The policies with the checkpoint's weights, or their initial ones without it; those of `elsewhere` with the
+    weights of another, or their initial ones. Critics and references stay unloaded: nobody learns."""
     groups = tuple(
         replace(
             group,
@@ -203,8 +207,9 @@ def playing_pool(workflow: Workflow, checkpoint: Path | None, console: Console) 
     )
     with console.making_model() as progress:
         pool = build_pool(replace(workflow, groups=groups), total_optimizer_steps={}, progress=progress)
-    if checkpoint is not None:
-        restore_policies(checkpoint, workflow, pool)
+    places = {group.index: checkpoint for group in workflow.groups} | dict(elsewhere or {})
+    for place in {path for path in places.values() if path is not None}:
+        restore_policies(place, workflow, pool, only=[group for group, path in places.items() if path == place])
     return pool
 
 

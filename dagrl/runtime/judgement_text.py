@@ -23,16 +23,16 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         lines.append("  held-out sampling is greedy in this run (rollout.val_kwargs.temperature 0), which would make")
         lines.append("  all samples of a problem the same: sampled at temperature 1 instead")
     lines += _without_verdict(verdict)
-    lines += ["", *_table([_head(k, judgement.scores[0]), *(_row(k, scores) for scores in judgement.scores)])]
+    lines += ["", *table([_head(k, judgement.scores[0]), *(_row(k, scores) for scores in judgement.scores)])]
     agents: list[tuple[str, ...]] = [
         ("agent", *_SPOKEN_HEAD),
         *((name, *_spoken(one)) for name, one in judgement.agents.items()),
     ]
-    lines += ["", *_table(agents)]
+    lines += ["", *table(agents)]
     rounds: list[tuple[str, ...]] = [("round", "reached", "solved by then", *_SPOKEN_HEAD)]
     for number, one in enumerate(judgement.rounds, start=1):
         rounds.append((str(number), f"{one.share_reached:.0%}", str(one.solved), *_spoken(one.spoken)))
-    return [safe(line) for line in [*lines, "", *_table(rounds)]]
+    return [safe(line) for line in [*lines, "", *table(rounds)]]
 
 
 def difference_lines(first: Verdict, second: Verdict, differences: Sequence[Difference]) -> list[str]:
@@ -49,7 +49,7 @@ def difference_lines(first: Verdict, second: Verdict, differences: Sequence[Diff
         for one in (first, second)
         if one.judgement.num_failed or one.judgement.num_unknown
     ]
-    lines = [f"{second.team.name} less {first.team.name}, paired by problem:", *left_out, "", *_table(rows)]
+    lines = [f"{second.team.name} less {first.team.name}, paired by problem:", *left_out, "", *table(rows)]
     return [safe(line) for line in lines]
 
 
@@ -95,7 +95,7 @@ def _spoken(one: Spoken) -> tuple[str, ...]:
     return (f"{one.turns_per_sample:.2f}", f"{one.mean_tokens:.1f}", str(one.longest_tokens), f"{one.share_cut:.1%}")
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     return [
         (_GAP + _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip() for row in rows

@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,14 +145,16 @@ def restore_models(point: ResumePoint, workflow: Workflow, pool: ModelPool) -> N
         critic.load_state_dict(models[name])
 
 
-def restore_policies(path: Path, workflow: Workflow, pool: ModelPool) -> None:
-    """Puts back the weights of every trained agent from the checkpoint at `path`, and nothing else.
+def restore_policies(
+    path: Path, workflow: Workflow, pool: ModelPool, *, only: Collection[int] | None = None
+) -> None:
+    """Puts back the weights of every trained agent (of the groups `only`) from the checkpoint at `path`, nothing else.
 
     Raises StorageError where an agent has another model or tokenizer there.
     """
     identity.check(path, identity.agents(workflow, pool))
     for group in workflow.groups:
-        if group.is_trained:
+        if group.is_trained and (only is None or group.index in only):
             pool.policy(group.index).load(path / f"agent_{group.name}")
 
 

@@ -35,7 +35,7 @@ def project(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(project):
-    return train(project, "full", "trainer.save_freq=5", "trainer.test_freq=5")
+    return train(project, "full", "trainer.save_freq=5", "trainer.test_freq=5", "trainer.val_before_train=true")
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,66 @@ def test_two_checkpoints_are_compared_problem_by_problem(project, run):
     assert average["measure"] == "avg@2"
     assert average["mean"] == pytest.approx(sum(b - a for a, b in zip(*shares, strict=True)) / 16)
     assert average["low"] < average["mean"] < average["high"]
+
+
+def ablated(project: Path, *words: str) -> dict[str, dict]:
+    done = dagrl("ablate", *words, "--json", cwd=project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {row["name"]: row for row in json.loads(done.stdout)}
+
+
+def test_an_ablation_puts_each_agent_back_and_leaves_each_out(project, run):
+    """By what the run itself measured at its start and its end, and by `dagrl eval --without`."""
+    before = files_of(run)
+    rows = ablated(project, "full@10", "--against", "5", "--against", "10")
+    measured = {row["step"]: row["val/accuracy"] for row in map(json.loads, (run / "metrics.jsonl").open())
+                if "val/accuracy" in row}  # fmt: skip
+    whole = rows.pop(next(iter(rows)))
+    assert (whole["solved"]["mean"], whole["difference"]) == (measured[10], None)
+    kinds = ("as it began", "as after step 5", "as after step 10")
+    assert set(rows) == {
+        *(f"{agent} {kind}" for agent in ("scout", "caller") for kind in kinds), "all as they began",
+        "without scout", "without caller",
+    }  # fmt: skip
+    assert rows["all as they began"]["solved"]["mean"] == measured[0]
+    for agent in ("scout", "caller"):
+        assert rows[f"{agent} as after step 10"]["difference"][0] == 0.0
+    for row in rows.values():
+        assert row["difference"][0] == pytest.approx(row["solved"]["mean"] - measured[10])
+    [silent] = judged(project, "full@10", "--without", "scout")["teams"]
+    assert rows["without scout"]["solved"]["mean"] == silent["scores"][0]["average"]["mean"]
+    assert files_of(run) == before
+
+
+ALONE = """
+dag_id: alone
+config:
+  data: {train_files: train.jsonl, val_files: val.jsonl, train_batch_size: 16}
+  model: {recipe: recipe.py:make}
+  rollout: {n: 4, max_context_len: 64, rewards_with_env: true, sampling: {max_tokens: 1}, val_kwargs: {max_tokens: 1}}
+  algorithm: {adv_estimator: grpo}
+  trainer: {total_steps: 1}
+nodes:
+  - node_id: caller
+    node_type: MODEL_INFERENCE
+    agent_options: {obs_with_env: true, process_path: hooks.py, pre_process_kwargs: {role: C},
+                    env_path: environment.py:Calling}
+  - {node_id: old, node_type: MODEL_TRAIN, node_role: ACTOR, only_forward_compute: true, dependencies: [caller]}
+  - {node_id: advantages, node_type: COMPUTE, node_role: ADVANTAGE, dependencies: [caller]}
+  - {node_id: train, node_type: MODEL_TRAIN, node_role: ACTOR, dependencies: [advantages, old]}
+"""
+
+
+def test_a_single_agent_gets_as_many_samples_as_the_teams_tokens_buy(project, run):
+    (project / "alone.yaml").write_text(ALONE)
+    done = dagrl("run", "--workflow", "alone.yaml", "--run-dir", "alone", cwd=project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = ablated(project, "full@10", "--single", "alone")
+    team, alone = rows[next(iter(rows))], rows[list(rows)[-1]]
+    assert "the majority of" in alone["name"]
+    assert alone["tokens"] == pytest.approx(team["tokens"], rel=0.4)
+    refused = dagrl("ablate", "alone", "--single", "full", cwd=project)
+    assert refused.returncode == 2 and "has 2 agents" in refused.stderr
 
 
 def test_two_runs_with_other_held_out_problems_are_not_compared_unless_given_the_same(project, run, lora_run):
