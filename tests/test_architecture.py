@@ -47,6 +47,7 @@ FLOORS = {
 
 DOORS: dict[str, tuple[str, ...]] = {
     "yaml": ("workflow/load.py",),
+    "networkx": ("workflow/graph.py",),
     "pydantic": ("workflow/",),
     "pydantic_core": ("workflow/",),
     "transformers": ("backends/",),

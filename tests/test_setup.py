@@ -50,7 +50,7 @@ def test_version_ranges(name: str, admitted: list[str], refused: list[str]) -> N
 
 def test_core_holds_what_a_run_needs_and_no_engine() -> None:
     models = {"torch", "transformers", "peft", "safetensors", "numpy"}
-    others = {"pyyaml", "pyarrow", "datasets", "tensorboard", "pydantic", "typer", "rich", "math-verify"}
+    others = {"networkx", "pyyaml", "pyarrow", "datasets", "tensorboard", "pydantic", "typer", "rich", "math-verify"}
     names = core().keys()
     assert models | others <= names
     assert not {"vllm", "ray", "omegaconf", "hydra-core"} & names

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
+
+import networkx as nx
 
 from dagrl.errors import Finding, WorkflowError
 from dagrl.workflow import checks, dialects, overrides
@@ -174,6 +175,7 @@ def resolve(outline: Outline, configs: Mapping[str, NodeConfigSpec], base: Path)
     resolver = Resolver(spec, configs, owners)
     written = resolver.nodes()
     nodes = sorted_nodes(with_env_rewards(merge_critic_trainers(written, owners), spec))
+    graph = as_graph(nodes)
     facts = Facts(
         outline=outline,
         base=base,
@@ -183,35 +185,24 @@ def resolve(outline: Outline, configs: Mapping[str, NodeConfigSpec], base: Path)
         groups=[resolver.group(index, nodes) for index in range(len(owners))],
         configs=configs,
         contracts={node.node_id: contract(node, owners) for node in nodes},
-        ancestors=ancestors(nodes),
+        ancestors={node.node_id: frozenset(nx.ancestors(graph, node.node_id)) for node in nodes},
     )
     return facts, findings
 
 
 def sorted_nodes(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes in topological order, ties in the order of the file (Kahn's algorithm). Without circles."""
+    """The nodes in topological order, ties in the order of the file."""
     place = {node.node_id: position for position, node in enumerate(nodes)}
-    waits_for = [{place[name] for name in node.dependencies} for node in nodes]
-    ready = [position for position, before in enumerate(waits_for) if not before]
-    found: list[Node] = []
-    while ready:
-        first = heappop(ready)
-        found.append(nodes[first])
-        for position, before in enumerate(waits_for):
-            if first in before:
-                before.remove(first)
-                if not before:
-                    heappush(ready, position)
-    assert len(found) == len(nodes), "circles are refused before"
-    return found
+    graph = as_graph(nodes)
+    return [nodes[place[name]] for name in nx.lexicographical_topological_sort(graph, key=place.__getitem__)]
 
 
-def ancestors(nodes: Sequence[Node]) -> dict[str, frozenset[str]]:
-    """Of each of `nodes`, in topological order, all that it waits for, directly or not."""
-    found: dict[str, frozenset[str]] = {}
-    for node in nodes:
-        found[node.node_id] = frozenset(node.dependencies).union(*(found[name] for name in node.dependencies))
-    return found
+def as_graph(nodes: Sequence[Node]) -> Any:
+    """Edges from what is waited for to what waits."""
+    graph: Any = nx.DiGraph()
+    graph.add_nodes_from(node.node_id for node in nodes)
+    graph.add_edges_from((name, node.node_id) for node in nodes for name in node.dependencies)
+    return graph
 
 
 def ordered(findings: Sequence[Finding], limit: int = 50) -> list[Finding]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import networkx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagrl.types import SamplingParams
-from dagrl.workflow.graph import ancestors, sorted_nodes
+from dagrl.workflow.graph import sorted_nodes
 from dagrl.workflow.groups import trains_in_step
 from dagrl.workflow.kinds import NodeKind
 from tests.node_builders import node
@@ -107,9 +106,6 @@ def test_order_is_topological_and_ties_keep_the_order_of_the_file(data: st.DataO
         assert name == ready[0]
         done.append(name)
     assert sorted(order) == sorted(one.node_id for one in nodes)
-    edges = networkx.DiGraph([(other, one.node_id) for one in nodes for other in one.dependencies])
-    edges.add_nodes_from(order)
-    assert ancestors(sorted_nodes(nodes)) == {name: networkx.ancestors(edges, name) for name in order}
 
 
 def test_settings_go_from_config_over_group_to_node(tmp_path: Path) -> None:
