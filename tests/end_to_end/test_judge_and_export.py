@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.command import dagrl
+from tests.fork_server import completed as dagrl
 from tests.openai_server import chat, serving
 from tests.tiny_project import write_project
 

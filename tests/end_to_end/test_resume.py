@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dagrl.runtime import checkpoint
-from tests.command import dagrl, start
+from tests.command import start
+from tests.fork_server import completed as dagrl
 from tests.tiny_project import write_project
 
 pytestmark = pytest.mark.slow

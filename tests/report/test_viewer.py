@@ -292,7 +292,7 @@ SLOW_TO_LOAD = ("torch", "pandas", "pyarrow", "numpy", "pydantic", "networkx")
         ([("runs", {}), ("run", {}), ("curves", {})], set()),
         ([("conversations", {"file": "step_000001", "text": "x", "task": "task:1", "order": "best"}),
           ("conversation", {"file": "step_000001"}), ("task", {"task": "task:1"})], {"pyarrow", "numpy"}),
-        ([("graph", {}), ("config", {})], {"pydantic"}),
+        ([("graph", {}), ("config", {})], {"pydantic", "networkx"}),
         ([("times", {"step": "1"})], {"pyarrow", "numpy"}),
     ],
 )  # fmt: skip

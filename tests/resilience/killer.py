@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGKILL, Signals
 
+from tests.fork_server import LIMIT_S, Command, dagrl
 from tests.resilience import phases
-from tests.resilience.fork_server import LIMIT_S, Command, dagrl
 from tests.resilience.projects import START
 
 LONGEST_S = 0.06

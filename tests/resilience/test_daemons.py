@@ -9,8 +9,8 @@ from signal import SIGKILL, SIGTERM
 
 import pytest
 
+from tests.fork_server import Command
 from tests.resilience import projects
-from tests.resilience.fork_server import Command
 from tests.resilience.left_running import is_soon, left_running, unguarded
 from tests.resilience.projects import START
 

@@ -13,8 +13,8 @@ import pytest
 
 from dagrl.cli import EXIT_BUG
 from tests import command
+from tests.fork_server import Command, nothing
 from tests.resilience import phases, projects
-from tests.resilience.fork_server import Command, nothing
 from tests.resilience.killer import Killer
 from tests.resilience.projects import SAMPLES, START, STEPS, TASKS, fingerprint
 

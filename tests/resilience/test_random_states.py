@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.fork_server import Command, dagrl, nothing
 from tests.resilience import phases, projects
-from tests.resilience.fork_server import Command, dagrl, nothing
 from tests.resilience.projects import START, fingerprint
 
 pytestmark = pytest.mark.resilience

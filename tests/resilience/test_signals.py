@@ -20,8 +20,8 @@ import pytest
 
 from dagrl.cli import EXIT_BUG
 from dagrl.runtime.signals import StopSignals
+from tests.fork_server import Command, dagrl, nothing
 from tests.resilience import phases, projects
-from tests.resilience.fork_server import Command, dagrl, nothing
 from tests.resilience.killer import Killer
 from tests.resilience.left_running import is_soon, left_running, unguarded
 from tests.resilience.projects import START, fingerprint

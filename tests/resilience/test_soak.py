@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.resilience.fork_server import dagrl
+from tests.fork_server import dagrl
 from tests.tiny_project import ENVIRONMENT, write_project
 
 pytestmark = pytest.mark.resilience

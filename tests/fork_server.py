@@ -10,7 +10,9 @@ import itertools
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,18 +21,24 @@ LIMIT_S = 1800.0
 
 _numbers = itertools.count()
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.resilience.preload"])
+_context.set_forkserver_preload(["tests.preload"])
 
 
 class Command:
     """`dagrl WORDS` in a child; what it prints is in `log`."""
 
     def __init__(
-        self, *words: str, cwd: Path, setup: Callable[[], None] | None = None, log: Path | None = None
+        self,
+        *words: str,
+        cwd: Path,
+        setup: Callable[[], None] | None = None,
+        log: Path | None = None,
+        errors: Path | None = None,
     ) -> None:
-        """`setup` (picklable) is called in the child before the command: spies, and protections taken away."""
+        """`setup` (picklable) is called in the child before the command: spies, and protections taken away. `errors`:
+        where its stderr goes; without it to the log too."""
         self.log = cwd / f"{next(_numbers)}.log" if log is None else log
-        self._process = _context.Process(target=_run, args=(words, cwd, self.log, setup))
+        self._process = _context.Process(target=_run, args=(words, cwd, (self.log, errors or self.log), setup))
         self._process.start()
 
     @property
@@ -70,6 +78,14 @@ def dagrl(*words: str, cwd: Path, setup: Callable[[], None] | None = None) -> Co
     return command
 
 
+def completed(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end, whatever that is; what `tests.command.dagrl` gives, without the time of a start."""
+    with tempfile.TemporaryDirectory() as folder:
+        log, errors = Path(folder, "out"), Path(folder, "err")
+        code = Command(*words, cwd=cwd, log=log, errors=errors).wait()
+        return subprocess.CompletedProcess(words, code, log.read_text("utf-8"), errors.read_text("utf-8"))
+
+
 def nothing(module: str, *names: str) -> None:
     """Takes a protection away, as (part of) a `setup`: the function named does nothing any more."""
     owner = importlib.import_module(module)
@@ -78,14 +94,14 @@ def nothing(module: str, *names: str) -> None:
     setattr(owner, names[-1], lambda *args, **kwargs: None)
 
 
-def _run(words: tuple[str, ...], cwd: Path, log: Path, setup: Callable[[], None] | None) -> None:
+def _run(words: tuple[str, ...], cwd: Path, logs: tuple[Path, Path], setup: Callable[[], None] | None) -> None:
     os.setsid()
     os.chdir(cwd)
     os.environ["DAGRL_CACHE"] = str(cwd / "cache")
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for number in (1, 2):
+    for number, log in zip((1, 2), logs, strict=True):
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, number)
-    os.close(output)
+        os.close(output)
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115 - till the end
     sys.argv = ["dagrl", *words]
     from dagrl.cli import main
