@@ -13,7 +13,8 @@ from dagrl.report.reader import RunReader
 from dagrl.report.timeline import read_timeline
 from dagrl.runtime.run_folder import read_status
 from dagrl.trace_events import TRACE_FILE, Kind
-from tests.command import dagrl, start
+from tests.command import start
+from tests.fork_server import completed as dagrl
 from tests.run_builders import make_run
 from tests.tiny_project import write_project
 from tests.traced_runs import eventually, write_by_hand

@@ -6,7 +6,8 @@ import json
 import urllib.request
 from pathlib import Path
 
-from tests.command import dagrl, start
+from tests.command import start
+from tests.fork_server import completed as dagrl
 from tests.run_builders import make_run
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from dagrl.cli import exit_code
-from tests.command import dagrl
+from tests.fork_server import completed as dagrl
 from tests.tiny_project import write_project
 
 pytestmark = pytest.mark.slow

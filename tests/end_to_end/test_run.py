@@ -15,7 +15,8 @@ from dagrl.runtime import checkpoint
 from dagrl.runtime.metrics import read_metrics
 from dagrl.runtime.run_folder import read_status
 from dagrl.workflow.graph import load_workflow
-from tests.command import dagrl, start
+from tests.command import start
+from tests.fork_server import completed as dagrl
 from tests.tiny_project import write_project
 from tests.trace_event_format import faults
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagrl.runtime import checkpoint
-from tests.command import dagrl
+from tests.fork_server import completed as dagrl
 from tests.openai_server import chat, serving
 from tests.tiny_project import write_project
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import dagrl
+from tests.fork_server import completed as dagrl
 from tests.tiny_project import write_project
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagrl.types import Observation, Task, Trajectory
-from tests.command import dagrl
+from tests.fork_server import completed as dagrl
 from tests.stream_builders import turn
 from tests.workflows.files import WORKFLOWS, shipped
 

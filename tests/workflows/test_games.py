@@ -7,7 +7,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from tests.command import dagrl
+from tests.fork_server import completed as dagrl
 from tests.workflows.files import WORKFLOWS, shipped
 
 TAUGHT = "model.recipe_kwargs={lesson_steps: 80, demo_steps: 1, batch_size: 32, hidden_size: 32}"
