@@ -10,7 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote
 
-from dagrl.errors import FaultBudgetError, StorageError
+from dagrl.errors import FaultBudgetError
+from dagrl.runtime.storage import make_folder, write_text
 from dagrl.types import FailedTrajectory
 
 _COMMONEST = 3
@@ -32,11 +33,8 @@ def write_failure(folder: Path, failed: FailedTrajectory, run_seed: int) -> Path
     content = {"run_seed": run_seed, **asdict(failed), "step": failed.shown_step}
     for turn in content["turns"]:
         del turn["sampled"]  # the same ids once more
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, default=repr, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"cannot write the failure file: {error}", where=str(path)) from error
+    make_folder(folder)
+    write_text(path, json.dumps(content, default=repr, indent=1) + "\n")
     return path
 
 
