@@ -19,8 +19,8 @@ class CodeReviewEnv:
     tests that the reference passes, and 1/2 more if their verdict on the program is the true one: tests that are wrong
     or cannot be read earn nothing, whatever becomes of the program.
 
-    It ends the conversation unless a test that can be read fails: then the coder is told which, and what the program
-    gave. Of the true tests nobody is told anything.
+    It ends the conversation unless a test that can be read fails: then the coder is told the first of them, and what
+    the program gave. Of the true tests nobody is told anything.
     """
 
     def __init__(self, max_tests: int = 2, cpu_limit_s: int = 2) -> None:
@@ -35,25 +35,22 @@ class CodeReviewEnv:
     def step(self, actions: Sequence[str], ground_truth: object) -> tuple[list[str | None], list[float], bool]:
         """`actions` are the coder's and the tester's: (report for the coder, rewards of both, whether that is all)."""
         program = last_block(actions[0])
-        is_right = program is not None and not self._failures(program, read_tests(ground_truth))
+        is_right = program is not None and self._failure(program, read_tests(ground_truth)) is None
         tests = written_tests(actions[1], self._max_tests)
         if tests is None:
             return [None, None], [float(is_right), 0.0], True
-        failures = ["there is no program"] if program is None else self._failures(program, tests)
-        is_valid = not self._failures(self._reference, tests)
-        agrees = (not failures) == is_right
-        report = "\n".join(failures) if failures else None
-        return [report, None], [float(is_right), 0.5 * is_valid * (1 + agrees)], not failures
+        failure = "there is no program" if program is None else self._failure(program, tests)
+        is_valid = self._failure(self._reference, tests) is None
+        agrees = (failure is None) == is_right
+        return [failure, None], [float(is_right), 0.5 * is_valid * (1 + agrees)], failure is None
 
-    def _failures(self, program: str, tests: Tests) -> list[str]:
-        """A line for each test that fails."""
-        lines = []
-        for case, expected in zip(tests.cases, tests.expected, strict=True):
-            one = Tests(fn_name=tests.fn_name, cases=(case,), expected=(expected,))
-            failure = judge(program, one, cpu_limit_s=self._cpu_limit_s).failure
-            if failure is not None:
-                lines.append(f"input {case}, expected {expected}: {failure.removeprefix('test 0: ')}")
-        return lines
+    def _failure(self, program: str, tests: Tests) -> str | None:
+        """What is told of the first test that fails."""
+        failure = judge(program, tests, cpu_limit_s=self._cpu_limit_s).failure
+        if failure is None:
+            return None
+        number, _, what = failure.removeprefix("test ").partition(": ")
+        return f"input {tests.cases[int(number)]}, expected {tests.expected[int(number)]}: {what}"
 
 
 def written_tests(text: str, max_tests: int) -> Tests | None:
