@@ -1,6 +1,6 @@
 # make demo   installs dagrl into .venv and trains the team of workflows/marft.yaml
 # make test   installs dagrl with its tools into .venv, then lint, types and all tests that need no GPU
-# make test-resilience  kills, power losses, damaged bytes, broken files by the dozen, the team workflows (.ci/run runs them too)
+# make test-resilience  kills, power losses, damaged bytes, broken files by the dozen, and the longest tests (.ci/run runs them too)
 # make check  lint, types and layering alone
 
 PYTHON ?= python3
@@ -40,7 +40,7 @@ pytest: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "not gpu and not resilience"
 
 test-resilience: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m resilience tests/resilience tests/workflows
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m resilience tests
 
 # Writes anew what is made from code: docs/workflow_reference.md, the JSON Schema, README's map, outputs in docs/errors.
 reference: $(VENV)/.installed-dev

@@ -148,7 +148,7 @@ def test_a_new_project_passes_its_tests_and_runs(tmp_path: Path) -> None:
     assert (next((project / "runs").rglob("metrics.jsonl"))).read_text().count("\n") >= 2
 
 
-@pytest.mark.slow
+@pytest.mark.resilience
 def test_a_new_project_learns(tmp_path: Path) -> None:
     assert dagrl("new", "project", "learners", cwd=tmp_path).returncode == 0
     improves = "config.trainer.min_improvement=0.2"

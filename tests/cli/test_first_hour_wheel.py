@@ -31,7 +31,7 @@ def install(target: Path, work: Path) -> None:
     shutil.rmtree(source)
 
 
-@pytest.mark.slow
+@pytest.mark.resilience
 def test_an_installed_dagrl_lists_copies_and_makes(tmp_path: Path) -> None:
     target, here = tmp_path / "site", tmp_path / "here"
     here.mkdir()

@@ -41,6 +41,7 @@ def test_the_advantages_of_a_run_are_those_of_its_rewards(tmp_path, group_by, ke
         assert turn["advantages"] == pytest.approx([expected] * len(turn["advantages"]), abs=1e-6)
 
 
+@pytest.mark.resilience
 @pytest.mark.parametrize(("estimator", "loss"), [("grpo", "gspo")])
 def test_a_team_becomes_better_without_a_critic(tmp_path, estimator, loss):
     ran = train(

@@ -58,7 +58,10 @@ def stopped(project: Path, name: str, number: signal.Signals, after: str = "step
     return project / name
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.resilience) for one in (signal.SIGTERM, signal.SIGINT))],
+)
 def test_a_resumed_run_is_bit_identical_to_one_that_was_never_stopped(project, whole, number):
     run = stopped(project, f"stopped_{number.name}", number)
     done = dagrl("run", "--resume", str(run), cwd=project)
@@ -68,6 +71,7 @@ def test_a_resumed_run_is_bit_identical_to_one_that_was_never_stopped(project, w
     assert fingerprint(run) == fingerprint(whole)
 
 
+@pytest.mark.resilience
 def test_the_report_of_a_resumed_run_still_knows_the_accuracy_before(project, whole):
     run = stopped(project, "report", signal.SIGTERM)
     done = dagrl("run", "--resume", str(run), cwd=project)
