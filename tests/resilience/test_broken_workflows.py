@@ -30,7 +30,7 @@ def base() -> str:
 @pytest.fixture
 def say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], tuple[int, str]]:
     """What `dagrl validate` says of a text that stands beside the shipped files: (exit code, all that was printed)."""
-    for name in ("marft", "../envs"):
+    for name in ("marft", "small_model", "../envs"):
         (tmp_path / "workflows").mkdir(exist_ok=True)
         (tmp_path / "workflows" / name).symlink_to((MARFT.parent / name).resolve())
     file = tmp_path / "workflows" / "broken.yaml"

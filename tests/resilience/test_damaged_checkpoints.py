@@ -94,7 +94,7 @@ def test_every_damage_is_found_by_its_file_and_the_one_before_takes_over(tmp_pat
 
 def test_without_hashes_flipped_bits_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative twin: sizes alone do not tell."""
-    monkeypatch.setattr(checkpoint, "_entry", lambda path: {"size": path.stat().st_size})
+    monkeypatch.setattr(checkpoint, "entry_of", lambda path: {"size": path.stat().st_size})
     _, missed = damage_and_look(tmp_path, 60)
     assert missed["flip"] > 0
     assert missed["truncate"] == missed["remove"] == 0

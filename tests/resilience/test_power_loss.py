@@ -165,7 +165,7 @@ def without_fsync_of_folders(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_hashes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(checkpoint, "_entry", lambda path: {"size": path.stat().st_size})
+    patch.setattr(checkpoint, "entry_of", lambda path: {"size": path.stat().st_size})
 
 
 def without_temporary_folder(patch: pytest.MonkeyPatch) -> None:
