@@ -1,6 +1,6 @@
 # make demo   installs dagrl into .venv and trains the team of workflows/marft.yaml
 # make test   installs dagrl with its tools into .venv, then lint, types and all tests that need no GPU
-# make test-resilience  kills, power losses, damaged bytes, broken files by the dozen, and the longest tests (.ci/run runs them too)
+# make test-resilience  kills, power losses, damaged bytes, broken files by the dozen, and the longest tests
 # make check  lint, types and layering alone
 
 PYTHON ?= python3
