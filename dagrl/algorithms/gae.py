@@ -73,10 +73,11 @@ def gae(
 def _chain(
     rewards_T: Tensor, values_T: Tensor, layout: TurnLayout, bootstrap_N: Tensor, links: Links
 ) -> tuple[Tensor, Tensor]:
-    moments = Moments.of(layout)
-    if not moments.is_chain:
-        advantages = gae_of_moments(rewards_T, values_T, layout, bootstrap_N, links)
-        return advantages.float(), (advantages + values_T.double()).float()
+    if layout.stage is not None:
+        moments = Moments.of(layout, layout.stage)
+        if not moments.is_chain:
+            advantages = gae_of_moments(rewards_T, values_T, layout, moments, bootstrap_N, links)
+            return advantages.float(), (advantages + values_T.double()).float()
     spoken = layout.response_lens > 0
     last = last_token_of_turn(layout.response_lens)
     is_end, is_agent_link = _what_follows(layout.trajectory[spoken], layout.round[spoken])

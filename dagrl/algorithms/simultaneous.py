@@ -28,10 +28,9 @@ class Moments:
     """True if every turn spoke after the one before it in the stream."""
 
     @classmethod
-    def of(cls, layout: TurnLayout) -> Moments:
+    def of(cls, layout: TurnLayout, stage_K: Tensor) -> Moments:
         spoken = layout.response_lens > 0
-        stage = torch.arange(len(spoken)) if layout.stage is None else layout.stage
-        keys = torch.stack([layout.trajectory, layout.round, stage], dim=1)[spoken]
+        keys = torch.stack([layout.trajectory, layout.round, stage_K], dim=1)[spoken]
         moments, of_turn = torch.unique(keys, dim=0, return_inverse=True)
         is_chain = bool((of_turn.diff() > 0).all())
         return cls(of_turn=of_turn, trajectory=moments[:, 0], round=moments[:, 1], is_chain=is_chain)
@@ -59,7 +58,7 @@ class Moments:
 
 
 def gae_of_moments(
-    rewards_T: Tensor, values_T: Tensor, layout: TurnLayout, bootstrap_N: Tensor, links: Links
+    rewards_T: Tensor, values_T: Tensor, layout: TurnLayout, moments: Moments, bootstrap_N: Tensor, links: Links
 ) -> Tensor:
     """Advantages, `[T]` float64.
 
@@ -68,7 +67,7 @@ def gae_of_moments(
     counts at a turn's last token like its own reward, since it is the team's. With one turn a moment this is the chain
     of `marft_gae`.
     """
-    moments, lens = Moments.of(layout), layout.response_lens[layout.response_lens > 0]
+    lens = layout.response_lens[layout.response_lens > 0]
     last = last_token_of_turn(layout.response_lens)
     values, rewards = values_T.double(), rewards_T.double().clone()
     own = sum_per_turn(rewards, layout.response_lens)[layout.response_lens > 0]
