@@ -11,6 +11,7 @@ from typing import Any
 from dagrl.data.tables import Table, read_table
 from dagrl.errors import DataError
 from dagrl.types import Task
+from dagrl.workflow.sections import DataSpec
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "prompt": ("prompt", "problem", "question"),
@@ -88,6 +89,12 @@ def read_tasks(
         raise DataError(f"the {split_name} data has no rows{usable}", where=", ".join(paths))
     ids = _task_ids(drafts, split_name)
     return [Task(task_id=task_id, **draft["task"]) for task_id, draft in zip(ids, drafts, strict=True)]
+
+
+def tasks_of(data: DataSpec, files: Sequence[str], split_name: str, *, base: Path, tell: Tell) -> list[Task]:
+    """The rows of `files`, read as `data` says: bad ones are a `DataError`, or left out and told."""
+    left_out = tell if data.on_bad_row == "drop" else None
+    return read_tasks(files, base=base, columns=data.columns, split_name=split_name, left_out=left_out)
 
 
 def _check_columns_option(columns: Mapping[str, str]) -> None:

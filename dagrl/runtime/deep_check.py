@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dagrl.backends.loading import load_tokenizer, locate
 from dagrl.backends.recipes import recipe_folder
-from dagrl.data import read_tasks
+from dagrl.data import tasks_of
 from dagrl.environments.protocol import EnvAnswer
 from dagrl.environments.runner import EnvRunner
 from dagrl.errors import DagrlError, Finding
@@ -78,12 +78,11 @@ class _DeepCheck:
 
     def _first_task(self) -> Task | None:
         data = self._workflow.spec.config.data
-        tell = self._report.lines.append if data.on_bad_row == "drop" else None
         first = None
         for key, name in (("train_files", "train"), ("val_files", "val")):
             files = getattr(data, key)
             try:
-                tasks = read_tasks(files, base=self._base, columns=data.columns, split_name=name, left_out=tell)
+                tasks = tasks_of(data, files, name, base=self._base, tell=self._report.lines.append)
             except DagrlError as error:
                 self._blame("E502", error, ("config", "data", key))
                 continue

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dagrl.backends.pool import ModelPool, build_pool
-from dagrl.data import read_tasks
+from dagrl.data import tasks_of
 from dagrl.errors import DagrlError
 from dagrl.experience import collate
 from dagrl.nodes.reward import RewardNode
@@ -87,11 +87,9 @@ def open_team(run: Path, name: str, checkpoint: Chosen, *, allow_changes: bool) 
 def problems_for(team: Team, files: Sequence[str], console: Console) -> list[Task]:
     """The rows of `files`, found from the working directory; without any, the run's own held-out problems."""
     data = team.workflow.spec.config.data
-    tell = console.note if data.on_bad_row == "drop" else None
     if files:
-        return read_tasks(files, base=Path.cwd(), columns=data.columns, split_name="val", left_out=tell)
-    base = team.workflow.path.parent
-    tasks = read_tasks(data.val_files, base=base, columns=data.columns, split_name="val", left_out=tell)
+        return tasks_of(data, files, "val", base=Path.cwd(), tell=console.note)
+    tasks = tasks_of(data, data.val_files, "val", base=team.workflow.path.parent, tell=console.note)
     if not tasks:
         raise DagrlError("the run has no held-out problems of its own", where=team.name, how="give --data FILE")
     return tasks[: data.val_max_prompts]

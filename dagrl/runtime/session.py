@@ -14,7 +14,7 @@ from dagrl.backends.loading import open_tokenizer
 from dagrl.backends.memory import is_out_of_memory, out_of_memory_error
 from dagrl.backends.pool import ModelPool, build_pool
 from dagrl.backends.recipes import Progress
-from dagrl.data import DataLoader, read_tasks
+from dagrl.data import DataLoader, tasks_of
 from dagrl.environments.runner import EnvRunner
 from dagrl.errors import DataError, StorageError
 from dagrl.nodes import build_learn_nodes
@@ -83,9 +83,7 @@ def _build(
     workflow: Workflow, folder: RunFolder, console: Console, stack: ExitStack, point: ResumePoint | None
 ) -> Trainer:
     config, base = workflow.spec.config, workflow.path.parent
-    data = config.data
-    tell = console.note if data.on_bad_row == "drop" else None
-    held_out = read_tasks(data.val_files, base=base, columns=data.columns, split_name="val", left_out=tell)
+    held_out = tasks_of(config.data, config.data.val_files, "val", base=base, tell=console.note)
     with console.making_model() as progress:
         train = training_tasks(workflow, console, progress)
         loader, total_steps = open_loader(workflow, train)
@@ -118,7 +116,7 @@ def _build(
         ),
         learn_nodes=nodes,
         supply=supply,
-        val_tasks=held_out[: data.val_max_prompts],
+        val_tasks=held_out[: config.data.val_max_prompts],
         recorder=recorder,
         trace=trace,
         ledger=ledger,
@@ -143,8 +141,7 @@ def token_check(workflow: Workflow, pool: ModelPool) -> TokenCheck:
 def training_tasks(workflow: Workflow, console: Console, progress: Progress) -> list[Task]:
     """The problems to train on, without those that are too long."""
     data = workflow.spec.config.data
-    base, tell = workflow.path.parent, console.note if data.on_bad_row == "drop" else None
-    tasks = read_tasks(data.train_files, base=base, columns=data.columns, split_name="train", left_out=tell)
+    tasks = tasks_of(data, data.train_files, "train", base=workflow.path.parent, tell=console.note)
     return tasks if data.max_prompt_length is None else _within(tasks, workflow, console, progress)
 
 

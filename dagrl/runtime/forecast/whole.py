@@ -9,7 +9,7 @@ from typing import Any
 
 from dagrl.backends.loading import DTYPES, cached_folder, device_of, load_tokenizer, locate
 from dagrl.backends.recipes import recipe_folder
-from dagrl.data import DataLoader, read_tasks
+from dagrl.data import DataLoader, tasks_of
 from dagrl.errors import DagrlError
 from dagrl.nodes.transcript import PROMPT, Scribe
 from dagrl.runtime.forecast import footprint
@@ -123,10 +123,7 @@ class _Forecaster:
 
     def _tasks(self, files: Sequence[str], split_name: str) -> list[Task]:
         """As the run reads them; it is the run that tells which rows it leaves out."""
-        data = self._config.data
-        unheard: list[str] = []
-        tell = unheard.append if data.on_bad_row == "drop" else None
-        return read_tasks(files, base=self._base, columns=data.columns, split_name=split_name, left_out=tell)
+        return tasks_of(self._config.data, files, split_name, base=self._base, tell=lambda line: None)
 
     def run(self) -> Forecast:
         data, trainer = self._config.data, self._config.trainer
