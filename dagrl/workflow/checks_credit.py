@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dagrl.errors import Finding
-from dagrl.workflow.facts import Facts
+from dagrl.workflow.facts import Facts, only_one
 from dagrl.workflow.kinds import Node, NodeKind, is_chained
 from dagrl.workflow.tree import Path
 
@@ -21,12 +21,8 @@ MODEL_JUDGE = ("url", "model", "prompt", "scale", "max_tokens", "timeout_s", "bu
 
 
 def one_credit_node(facts: Facts) -> list[Finding]:
-    nodes = facts.of_kind(NodeKind.CREDIT)
-    if len(nodes) < 2:
-        return []
-    named = ", ".join(node.node_id for node in nodes)
-    message = f"one CREDIT node shares the reward out, not {named}: it would be counted twice"
-    return [facts.outline.fault("E403", message, ("nodes", nodes[1].node_id), hint="keep one of them")]
+    hint = "keep one of them, or the reward is counted twice"
+    return only_one(facts, NodeKind.CREDIT, "shares the reward out", code="E403", hint=hint)
 
 
 def credit_comes_between(facts: Facts) -> list[Finding]:

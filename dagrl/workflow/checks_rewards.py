@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dagrl.errors import Finding
-from dagrl.workflow.facts import Facts
+from dagrl.workflow.facts import Facts, only_one
 from dagrl.workflow.kinds import Node, NodeKind, is_chained
 from dagrl.workflow.nearest import did_you_mean
 from dagrl.workflow.outline import Outline, kind
@@ -66,14 +66,11 @@ def reward_nodes_have_effect(facts: Facts) -> list[Finding]:
 
 def one_reward_node(facts: Facts) -> list[Finding]:
     """Several REWARD nodes would each take away what the others gave; unless all leave it to the environment."""
-    nodes = facts.of_kind(NodeKind.REWARD)
     from_env = facts.spec.config.rollout.rewards_with_env
-    if len(nodes) < 2 or (from_env and not any(node.options.combine == "add" for node in nodes)):
+    if from_env and not any(node.options.combine == "add" for node in facts.of_kind(NodeKind.REWARD)):
         return []
-    named = ", ".join(node.node_id for node in nodes)
     hint = "keep one: its function may give {group: number} or {(group, turn): number}"
-    place: Path = ("nodes", nodes[1].node_id)
-    return [facts.outline.fault("E406", f"one REWARD node scores for all agents, not {named}", place, hint=hint)]
+    return only_one(facts, NodeKind.REWARD, "scores for all agents", code="E406", hint=hint)
 
 
 def known_rewards(outline: Outline) -> list[Finding]:

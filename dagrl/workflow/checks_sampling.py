@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dagrl.errors import Finding
-from dagrl.workflow.facts import Facts
+from dagrl.workflow.facts import Facts, only_one
 from dagrl.workflow.kinds import NodeKind
 from dagrl.workflow.tree import Path
 
 
 def one_sampling_node(facts: Facts) -> list[Finding]:
-    nodes = facts.of_kind(NodeKind.DYNAMIC_SAMPLING)
-    if len(nodes) < 2:
-        return []
-    named = ", ".join(node.node_id for node in nodes)
-    message = f"one DYNAMIC_SAMPLING node says what a step trains on, not {named}"
-    return [facts.outline.fault("E406", message, ("nodes", nodes[1].node_id), hint="keep one of them")]
+    does = "says what a step trains on"
+    return only_one(facts, NodeKind.DYNAMIC_SAMPLING, does, code="E406", hint="keep one of them")
 
 
 def sampling_comes_first(facts: Facts) -> list[Finding]:

@@ -126,16 +126,6 @@ def _one_critic_for_unlike_prompts(facts: Facts) -> Iterator[Trap]:
             yield place, message, "give both the same form of prompt, or each agent a critic (no share_instance)"
 
 
-def _weights_that_credit_replaces(facts: Facts) -> Iterator[Trap]:
-    if not facts.of_kind(NodeKind.CREDIT):
-        return
-    for node in facts.of_kind(NodeKind.REWARD):
-        for key in ("correct_reward_weight", "incorrect_reward_weight"):
-            if getattr(node.options, key) != 1.0:
-                message = f"a CREDIT node shares out the team's reward, which {key} does not change"
-                yield ("nodes", node.node_id, "agent_options", key), message, "keep one of the two"
-
-
 _TRAPS: tuple[Callable[[Facts], Iterator[Trap]], ...] = (
     _clips_of_responses,
     _discounted_tokens,
@@ -146,5 +136,4 @@ _TRAPS: tuple[Callable[[Facts], Iterator[Trap]], ...] = (
     _rewards_below_zero,
     _overlong_beyond_reach,
     _one_critic_for_unlike_prompts,
-    _weights_that_credit_replaces,
 )

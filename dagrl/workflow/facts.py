@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dagrl.errors import Finding
 from dagrl.workflow.groups import AgentGroup
 from dagrl.workflow.kinds import ASKS_FOR_PLAY, Column, Contract, Node, NodeKind
 from dagrl.workflow.layers import NodeConfigSpec
@@ -46,6 +47,15 @@ class Facts:
     @property
     def has_env(self) -> bool:
         return any(node.options.env_path for node in self.nodes)
+
+
+def only_one(facts: Facts, kind: NodeKind, does: str, *, code: str, hint: str) -> list[Finding]:
+    """A fault at the second node of `kind`; `does` says what one of them does already."""
+    nodes = facts.of_kind(kind)
+    if len(nodes) < 2:
+        return []
+    message = f"one {kind.name} node {does}, not {', '.join(node.node_id for node in nodes)}"
+    return [facts.outline.fault(code, message, ("nodes", nodes[1].node_id), hint=hint)]
 
 
 def carries_data(facts: Facts, before: Node, after: Node) -> bool:
