@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dagrl.cli.eval import accuracies, open_judged
-from dagrl.report.reader import DEFAULT_ROOT, open_run
+from dagrl.cli.eval import open_judged
+from dagrl.report.reader import DEFAULT_ROOT
 
 if TYPE_CHECKING:
     from dagrl.runtime.ablation import Row
@@ -28,14 +28,13 @@ def ablate(
 ) -> None:
     """Judge a run's team with one agent at a time as it began, as after another step, or silent."""
     from dagrl.runtime.ablation import ablate as judge_all
-    from dagrl.runtime.chosen_checkpoint import choose, split_reference
+    from dagrl.runtime.chosen_checkpoint import choose
     from dagrl.runtime.console import Console
     from dagrl.runtime.judge import problems_for
 
     console = Console(sys.stderr)
     team = open_judged(run, root, allow_changes, console)
-    reader = open_run(split_reference(run)[0], root)
-    others = [choose(reader.path, str(step), accuracies(reader)) for step in against or ()]
+    others = [choose(team.run, str(step), {}) for step in against or ()]
     alone = None if single is None else open_judged(single, root, allow_changes, console)
     tasks = problems_for(team, data or [], console)
     rows = judge_all(team, tasks, k=k, others=others, single=alone, console=console)

@@ -67,8 +67,7 @@ class _Planner:
 
     def plan(self) -> PlayPlan:
         envs = {unit.unit: unit for unit in map(self._env_unit, self._owners)}
-        self._check_actors(envs)
-        self._check_hearers(envs)
+        self._check_env_flags(envs)
         feeds = {name: self._feeds(node) for name, node in self._rollouts.items()}
         fed_from = {source for sources in feeds.values() for source in sources}
         waits = {name: self._waits(node) for name, node in self._rollouts.items()}
@@ -143,18 +142,16 @@ class _Planner:
             queue += [other for other in self._nodes[name].dependencies if other in self._nodes]
         return found
 
-    def _check_actors(self, envs: Mapping[str, EnvUnit]) -> None:
+    def _check_env_flags(self, envs: Mapping[str, EnvUnit]) -> None:
+        """Who acts in an environment or hears from one has one."""
         acting = {name for unit in envs.values() for name in unit.actors}
+        hearing = {name for unit in envs.values() for name in unit.hearers}
         for name, node in self._rollouts.items():
             if node.options.obs_with_env and name not in acting:
                 raise DagrlError(
                     f"node '{name}': obs_with_env is true, and no environment comes after it in the round",
                     how="give env_path to it or to a node that depends on it, or leave obs_with_env out",
                 )
-
-    def _check_hearers(self, envs: Mapping[str, EnvUnit]) -> None:
-        hearing = {name for unit in envs.values() for name in unit.hearers}
-        for name, node in self._rollouts.items():
             if node.options.needs_obs and name not in hearing:
                 raise DagrlError(
                     f"node '{name}': needs_obs is true, and no environment has observations for it",

@@ -26,8 +26,8 @@ from dagrl.runtime.storage import make_folder, replacing, storage, write_json, w
 LOCK_FILE = ".lock"
 SOURCE_FILE = "source.json"
 """Where the workflow was read from and with which overrides; for a resumed run."""
-RECORDED_PACKAGES = ("dagrl", "torch", "transformers", "peft", "safetensors", "numpy", "pyarrow", "datasets",
-                     "math-verify", "tensorboard", "pydantic")  # fmt: skip
+RECORDED_PACKAGES = ("dagrl", "torch", "transformers", "peft", "safetensors", "networkx", "numpy", "pyarrow",
+                     "datasets", "math-verify", "tensorboard", "pydantic")  # fmt: skip
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@=-]*")
 _NO_SYMLINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
