@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dagrl.types import FinishReason, Trajectory, Turn
+from dagrl.types import FinishReason, PromptKey, Trajectory, Turn
 from dagrl.workflow.kinds import WRITER_OF, Column
 
 Updated = Literal["policy", "critic"]
@@ -255,9 +255,9 @@ def _sequences(turns: Sequence[Turn], table: TurnTable) -> Sequences:
 def _turn_table(
     trajectories: Sequence[Trajectory], placed: Sequence[tuple[int, Turn]], use_all_traj: bool
 ) -> TurnTable:
-    task_index: dict[tuple[int, str], int] = {}
+    task_index: dict[PromptKey, int] = {}
     for trajectory in trajectories:
-        task_index.setdefault((trajectory.step, trajectory.task.task_id), len(task_index))
+        task_index.setdefault(trajectory.prompt_key, len(task_index))
     turns = [turn for _, turn in placed]
     owners = [trajectories[number] for number, _ in placed]
     return TurnTable(
@@ -266,7 +266,7 @@ def _turn_table(
         position=_int64([place for trajectory in trajectories for place in range(len(trajectory.turns))]),
         agent_group=_int64([turn.agent_group for turn in turns]),
         branch=_int64([turn.branch for turn in turns]),
-        task=_int64([task_index[owner.step, owner.task.task_id] for owner in owners]),
+        task=_int64([task_index[owner.prompt_key] for owner in owners]),
         sample=_int64([owner.sample for owner in owners]),
         prompt_len=_int64([len(turn.prompt_ids) for turn in turns]),
         response_len=_int64([len(turn.response_ids) for turn in turns]),

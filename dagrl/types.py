@@ -154,6 +154,10 @@ class Observation:
     seconds: float = 0.0
 
 
+PromptKey = tuple[int, str]
+"""(step that asked for it, task id)."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Trajectory:
     """All turns of all agents on one sample of a task, in time order."""
@@ -174,6 +178,11 @@ class Trajectory:
     """Why no reward could be found, in a word (`undecided`, `raised`, `timeout`, …); None where there is one."""
     num_rounds: int = 0
     seconds: float = 0.0
+
+    @property
+    def prompt_key(self) -> PromptKey:
+        """Its samples are compared with each other; a task that a later step asks again is another prompt."""
+        return self.step, self.task.task_id
 
     @property
     def truncated(self) -> bool:

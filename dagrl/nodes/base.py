@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from dagrl.errors import UserCodeError
 from dagrl.experience import Experience
 from dagrl.hooks import Inputs
-from dagrl.types import ExtraRollout, Metrics, SamplingParams, Trajectory, Turn
+from dagrl.types import ExtraRollout, Metrics, PromptKey, SamplingParams, Trajectory, Turn
 from dagrl.workflow.kinds import Node
 
 
@@ -112,6 +112,14 @@ AnyLearnNode = LearnNode | PlayingNode
 def stateful(nodes: Mapping[str, AnyLearnNode]) -> dict[str, Stateful]:
     """Those of `nodes` that have a state."""
     return {name: node for name, node in nodes.items() if isinstance(node, Stateful)}
+
+
+def by_prompt(trajectories: Iterable[Trajectory]) -> list[list[Trajectory]]:
+    """The samples of each prompt, in the order of the batch."""
+    found: dict[PromptKey, list[Trajectory]] = {}
+    for one in trajectories:
+        found.setdefault(one.prompt_key, []).append(one)
+    return list(found.values())
 
 
 class ContextFull(Exception):

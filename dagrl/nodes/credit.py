@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from dagrl.errors import DagrlError, FaultBudgetError
 from dagrl.experience import Experience
-from dagrl.nodes.base import ExtraPlay
+from dagrl.nodes.base import ExtraPlay, by_prompt
 from dagrl.nodes.credit_rules import Credits, Known, Missing, Rule
 from dagrl.nodes.reward import lay_rewards
 from dagrl.types import ExtraRollout, Metrics, Trajectory
@@ -39,7 +39,7 @@ class CreditNode:
     async def run_playing(self, experience: Experience, step: int, play: ExtraPlay) -> Metrics:
         scored = [one for one in experience.trajectories if one.unscored is None and one.turns]
         self._refuse_own_rewards(scored)
-        prompts = _by_prompt(scored)
+        prompts = by_prompt(scored)
         plans = [self._rule.wanted(samples) for samples in prompts]
         wanted = [one for plan in plans for one in plan]
         rewards = iter(await self._rewards(wanted, play))
@@ -110,11 +110,3 @@ class CreditNode:
                 metrics[f"mean/{player}"] = sum(own) / len(own)
                 metrics[f"size/{player}"] = sum(map(abs, own)) / len(own)
         return metrics
-
-
-def _by_prompt(trajectories: Sequence[Trajectory]) -> list[list[Trajectory]]:
-    """The samples of each prompt, in the order of the batch."""
-    found: dict[tuple[int, str], list[Trajectory]] = {}
-    for one in trajectories:
-        found.setdefault((one.step, one.task.task_id), []).append(one)
-    return list(found.values())

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from dagrl.experience import Experience, collate
-from dagrl.nodes.base import ExtraPlay
+from dagrl.nodes.base import ExtraPlay, by_prompt
 from dagrl.nodes.reward import lay_rewards
 from dagrl.types import Metrics, Trajectory, Turn
 from dagrl.workflow.kinds import Node, RewardPlacement
@@ -65,12 +65,9 @@ class DynamicSamplingNode:
 
     def _sorted_out(self, trajectories: Sequence[Trajectory]) -> tuple[list[list[Trajectory]], list[list[Trajectory]]]:
         """The prompts with signal and those without."""
-        prompts: dict[tuple[int, str], list[Trajectory]] = {}
-        for one in trajectories:
-            prompts.setdefault((one.step, one.task.task_id), []).append(one)
         kept: list[list[Trajectory]] = []
         dropped: list[list[Trajectory]] = []
-        for samples in prompts.values():
+        for samples in by_prompt(trajectories):
             (kept if self._groups_with_signal(samples) else dropped).append(samples)
         return kept, dropped
 

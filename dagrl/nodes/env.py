@@ -67,7 +67,7 @@ class EnvNode:
     def session(self, trajectory: Trajectory, *, is_alone: bool = False) -> EnvSession:
         """Nothing is opened yet. `is_alone`: in processes of its own."""
         refs = self.node.options.env_path
-        key = (trajectory.step, trajectory.task.task_id, trajectory.sample, self.node.node_id, "env")
+        key = (*trajectory.prompt_key, trajectory.sample, self.node.node_id, "env")
         seeds = [derive_seed(self._seed, *key, index) % _SEED_RANGE for index in range(len(refs))]
         opened = [(ref, self._base, self.node.options.env_kwargs) for ref in refs]
         open_env = partial(self._runner.open, is_alone=is_alone)

@@ -10,14 +10,17 @@ from torch import Tensor
 
 from dagrl.algorithms import RelativeFunction, RoleBaselines, ScoredRows, numbered, signal, sum_per_turn, token_to_turn
 from dagrl.experience import Experience
-from dagrl.types import Metrics
+from dagrl.types import Metrics, Trajectory
 from dagrl.workflow.kinds import Column, Node
+
+Owner = tuple[Trajectory, str]
+"""Where a row is from: its trajectory, and the rollout node that spoke."""
 
 
 class RowEstimator(Protocol):
     """Advantage of each row, `[R]` float64, and what to tell of it."""
 
-    def estimate(self, rows: ScoredRows, roles: Sequence[str]) -> tuple[Tensor, Metrics]: ...
+    def estimate(self, rows: ScoredRows, owners: Sequence[Owner]) -> tuple[Tensor, Metrics]: ...
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -30,7 +33,7 @@ class AgainstGroup:
     def __init__(self, function: RelativeFunction) -> None:
         self._function = function
 
-    def estimate(self, rows: ScoredRows, roles: Sequence[str]) -> tuple[Tensor, Metrics]:
+    def estimate(self, rows: ScoredRows, owners: Sequence[Owner]) -> tuple[Tensor, Metrics]:
         size = torch.bincount(rows.groups)
         has_signal = signal(rows)
         metrics = {
@@ -53,8 +56,8 @@ class AgainstRole:
     def __init__(self) -> None:
         self._baselines = RoleBaselines()
 
-    def estimate(self, rows: ScoredRows, roles: Sequence[str]) -> tuple[Tensor, Metrics]:
-        advantages = self._baselines.advantages(roles, rows.scores)
+    def estimate(self, rows: ScoredRows, owners: Sequence[Owner]) -> tuple[Tensor, Metrics]:
+        advantages = self._baselines.advantages([role for _, role in owners], rows.scores)
         return advantages, {f"baseline/{role}": value for role, value in self._baselines.values.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -91,8 +94,11 @@ class RowAdvantages:
             groups=numbered(*(key[first_turn] for key in self._keys(experience, turns, nodes))),
             lens=_sums(lens, row_of_turn),
         )
-        roles = [experience.node_ids[turn] for turn in turns[first_turn].tolist()]
-        advantages, metrics = self._estimator.estimate(rows, roles)
+        owners = [
+            (experience.trajectories[int(experience.turns.trajectory[turn])], experience.node_ids[turn])
+            for turn in turns[first_turn].tolist()
+        ]
+        advantages, metrics = self._estimator.estimate(rows, owners)
         row_of_token = row_of_turn[token_to_turn(lens)]
         experience.write(Column.ADVANTAGES, turns, advantages.float()[row_of_token])
         experience.write(Column.RETURNS, turns, rows.scores.float()[row_of_token])

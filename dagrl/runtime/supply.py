@@ -57,7 +57,7 @@ class Supply:
         """The trajectories of a step, and what to tell of their play: those carried over, then those of new prompts."""
         self._step, self._failed, self._dropped = step, [], {}
         waiting, self._waiting = self._waiting, []
-        missing = self._batch_size - len({(one.step, one.task.task_id) for one in waiting})
+        missing = self._batch_size - len({one.prompt_key for one in waiting})
         self._loader.begin_step()
         played = await self._play(math.ceil(self._oversample * max(missing, 0)))
         return (*waiting, *played.trajectories), played.metrics
@@ -115,4 +115,4 @@ class Supply:
 
 
 def _sample(trajectory: Trajectory) -> Sample:
-    return trajectory.step, trajectory.task.task_id, trajectory.sample
+    return *trajectory.prompt_key, trajectory.sample
