@@ -243,6 +243,31 @@ def test_broken_files_are_refused_in_one_line(tmp_path: Path, name: str, content
         read_tasks([name], base=tmp_path, columns={}, split_name="train")
 
 
+def _bomb(folder: Path, *, packed_by: str) -> str:
+    """A small file with 80 MB of text or more: pressed together, or told once and meant a thousand times."""
+    if packed_by == "compression":
+        rows, options = [{"prompt": "0" * 1_000_000}] * 80, {"compression": "zstd", "use_dictionary": False}
+    else:
+        rows, options = [{"prompt": "0" * 100_000}] * 1_000, {"compression": "zstd", "use_dictionary": True}
+    pq.write_table(pa.Table.from_pylist(rows), folder / "bomb.parquet", write_statistics=False, **options)
+    return "bomb.parquet"
+
+
+@pytest.mark.parametrize("packed_by", ["compression", "dictionary"])
+def test_parquet_that_would_fill_the_memory_is_refused(tmp_path: Path, packed_by: str) -> None:
+    file = _bomb(tmp_path, packed_by=packed_by)
+    assert (tmp_path / file).stat().st_size < 50_000
+    with pytest.raises(DataError, match=r"bomb\.parquet: [\d,]+ bytes that unpack to more than 67,108,864"):
+        read_tasks([file], base=tmp_path, columns={}, split_name="train")
+
+
+def test_parquet_of_one_text_many_times_is_no_bomb(tmp_path: Path) -> None:
+    rows = [{"problem": "What is a dagrl? " * 300, "answer": str(number)} for number in range(3_000)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet", compression="zstd", row_group_size=700)
+    tasks = read_tasks(["rows.parquet"], base=tmp_path, columns={}, split_name="train")
+    assert [task.ground_truth for task in tasks] == [str(number) for number in range(3_000)]
+
+
 def test_parquet_that_holds_no_text_where_it_should_is_refused(tmp_path: Path) -> None:
     raw = pa.array([b"good", b"\xff\xfe"], pa.binary())
     text = pa.Array.from_buffers(pa.string(), 2, raw.buffers())  # not validated, as in a damaged page

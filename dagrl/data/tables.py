@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,11 @@ from dagrl.errors import DataError
 
 HASH_SUFFIX = ".sha256"
 """`rows.parquet` is checked against `rows.parquet.sha256` beside it, if there is one, as `sha256sum` writes it."""
+MIN_UNPACKED_BYTES = 64 * 2**20
+MAX_EXPANSION = 1_000
+"""A parquet file may hold so many bytes for each of its own, or so many in all; text shrinks to a tenth, hardly more."""
+_BATCH_ROWS = 256
+"""What a file says that it holds may be wrong: it is counted after so many rows."""
 _DEFAULT_SPLITS = {"train": "train", "val": "test"}
 
 
@@ -50,10 +55,33 @@ def _find_file(path: str, base: Path) -> Path:
 
 def _read_parquet(path: Path) -> Table:
     try:
-        table = pq.read_table(pa.BufferReader(_content_of(path)), page_checksum_verification=True)
-        return _numbered(str(path), table.column_names, table.to_pylist())
+        content = _content_of(path)
+        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        rows: list[Any] = []
+        for batch in _within_bounds(file, len(content), path):
+            rows += batch.to_pylist()
+        return _numbered(str(path), file.schema_arrow.names, rows)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # damaged pages may hold what is no text
         raise DataError(f"is not a readable parquet file: {error}", where=str(path)) from error
+
+
+def _within_bounds(file: pq.ParquetFile, num_bytes: int, path: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a file of `num_bytes`. A few packed bytes may be more than the memory holds: that is refused."""
+    limit = max(MIN_UNPACKED_BYTES, MAX_EXPANSION * num_bytes)
+    groups = range(file.metadata.num_row_groups)
+    unpacked = sum(file.metadata.row_group(number).total_byte_size for number in groups)
+    held = 0
+    for batch in file.iter_batches(_BATCH_ROWS) if unpacked <= limit else ():
+        held += batch.nbytes
+        if held > limit:
+            break
+        yield batch
+    if max(unpacked, held) > limit:
+        raise DataError(
+            f"{num_bytes:,} bytes that unpack to more than {limit:,}: this is no file of problems",
+            where=str(path),
+            how="write it again, as parquet or jsonl, from where the problems are",
+        )
 
 
 def _read_jsonl(path: Path) -> Table:
