@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ TOLERANCE = 1e-6
 _BLOCK = re.compile(r"```[ \t]*(?:python3?|py)[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,300}(?:\.[0-9]{0,300})?|\.[0-9]{1,300})(?:[eE][+-]?[0-9]{1,3})?")
 _UNDECIDED = (Ending.CLOCK, Ending.LOST)
+_PATIENCE = 10.0
+"""So many times its CPU limit a test may take by the clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +100,14 @@ def read_tests(ground_truth: Any) -> Tests:
 
 
 def judge(program: str, tests: Tests, *, cpu_limit_s: int = 6, stops_early: bool = True) -> Verdict:
-    """Plays `program` on the tests and compares. Raises `Undecided` where a test did not end for want of the machine.
+    """Plays `program` on the tests and compares. Raises `Undecided` where a test did not end for want of the machine,
+    twice in a row.
 
     What is expected never enters the sandbox, and no exit code or word of the program's counts: it must give the value.
     """
     num_passed, failure = 0, None
-    limits = Limits(cpu_s=cpu_limit_s, wall_s=10.0 * cpu_limit_s)
-    outcomes = run_program(program, tests.cases, fn_name=tests.fn_name, limits=limits)
-    with contextlib.closing(outcomes):  # type: ignore[type-var]
+    outcomes = _outcomes(program, tests, Limits(cpu_s=cpu_limit_s, wall_s=_PATIENCE * cpu_limit_s))
+    with contextlib.closing(outcomes):
         for number, (outcome, expected) in enumerate(zip(outcomes, tests.expected, strict=True)):
             wrong = _fault(outcome, tests, expected)
             num_passed += wrong is None
@@ -114,6 +116,20 @@ def judge(program: str, tests: Tests, *, cpu_limit_s: int = 6, stops_early: bool
             if failure is not None and stops_early:
                 break
     return Verdict(num_passed=num_passed, num_tests=len(tests.cases), failure=failure)
+
+
+def _outcomes(program: str, tests: Tests, limits: Limits) -> Generator[Outcome, None, None]:
+    """One for each test, in order; one that says nothing of the program is played once more, with all that follow."""
+    num_told, is_again = 0, False
+    while num_told < len(tests.cases):
+        outcomes = run_program(program, tests.cases[num_told:], fn_name=tests.fn_name, limits=limits)
+        with contextlib.closing(outcomes):
+            for outcome in outcomes:
+                if outcome.ending in _UNDECIDED and not is_again:
+                    is_again = True
+                    break
+                num_told, is_again = num_told + 1, False
+                yield outcome
 
 
 def _fault(outcome: Outcome, tests: Tests, expected: Any) -> str | None:

@@ -9,17 +9,18 @@ import os
 import select
 import shlex
 import signal
-import subprocess
+import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from dagrl.errors import DagrlError
+from dagrl.rewards.fork_server import ForkServer
 from dagrl.rewards.seccomp import filter_program
 
 ALLOW_WEAK = "DAGRL_ALLOW_WEAK_SANDBOX"
@@ -27,12 +28,21 @@ ALLOW_WEAK = "DAGRL_ALLOW_WEAK_SANDBOX"
 
 _COMMAND = [
     *(sys.executable, "-s", "-S", "-P", "-c"),
-    "import sys; sys.path.append(sys.argv.pop()); import sandbox_worker as worker; sys.path.pop(); worker.main()",
+    "import sys; sys.path.append(sys.argv.pop()); import forking, sandbox_worker as worker; sys.path.pop(); "
+    "forking.serve(worker.play_job)",
     str(Path(__file__).parent),
 ]
-"""Imported and not run as a file: so its compiled form is kept, and most of the start is saved."""
+"""Imported and not run as a file: so its compiled form is kept."""
+_ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "PYTHONUTF8": "1",
+    "PYTHONINTMAXSTRDIGITS": "0",
+    "MALLOC_ARENA_MAX": "1",  # an arena of each thread would take 64 MiB of the address space
+}
 _START_S = 60.0
 """Longest start of the sandbox's own process on an overloaded machine."""
+_TRIES = 2
+"""Of a start: where the first process was killed from outside, another one begins."""
 _BUSY_SHARE = 0.5
 """A program that the clock stopped after so much of its CPU limit was too slow; with less, the machine was."""
 
@@ -49,7 +59,7 @@ class Ending(StrEnum):
     CLOCK = "clock"
     """Stopped by the clock with little CPU used: it waited, or the machine was busy. Says nothing of the program."""
     LOST = "lost"
-    """The sandbox's own process, or the program from outside, was killed. Says nothing of the program."""
+    """A process of the sandbox's own, or the program from outside, was killed. Says nothing of the program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +101,7 @@ def run_program(
     fn_name: str | None = None,
     limits: Limits | None = None,
     allow_weak: bool | None = None,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Plays the Python source `program` on each of `cases`, each in a fresh process; yields the outcomes in order.
 
     A case is the text on stdin, or, with `fn_name`, the list of arguments of that function (or method of the class
@@ -108,10 +118,8 @@ def run_program(
         "seccomp": _filter(),
         "allow_weak": os.environ.get(ALLOW_WEAK) == "1" if allow_weak is None else allow_weak,
     }
-    with _slots(), _started() as process:
-        lines = _Lines(process)
-        _send(process, json.dumps(job).encode())
-        _check_walls(lines.next(_START_S), job["allow_weak"])
+    with _slots(), _started(job) as (hello, lines):
+        _check_walls(hello, job["allow_weak"])
         for _ in cases:
             line = lines.next(limits.wall_s + _START_S)
             yield _LOST if line is None else _outcome(json.loads(line), limits)
@@ -119,14 +127,8 @@ def run_program(
 
 def missing_walls() -> dict[str, str]:
     """What this machine's kernel refuses to a sandbox, with its reason; empty where it stands on its first choice."""
-    job: dict[str, Any] = {"cases": [], "seccomp": _filter(), "allow_weak": True}
-    with _started() as process:
-        lines = _Lines(process)
-        _send(process, json.dumps(job).encode())
-        line = lines.next(_START_S)
-    if line is None:
-        raise _no_start()
-    return dict(json.loads(line)["missing"])
+    with _started({"cases": [], "seccomp": _filter(), "allow_weak": True}) as (hello, _):
+        return dict(hello["missing"])
 
 
 @functools.cache
@@ -141,63 +143,67 @@ def _slots() -> threading.BoundedSemaphore:
     return threading.BoundedSemaphore(len(os.sched_getaffinity(0)))
 
 
+@functools.cache
+def _server() -> ForkServer:
+    """One for this process; it knows nothing of it and has next to no environment."""
+    return ForkServer(_COMMAND, _ENVIRONMENT)
+
+
 @contextlib.contextmanager
-def _started() -> Iterator[subprocess.Popen[bytes]]:
-    """The sandbox's first process, in a group of its own and with an empty environment; killed with all of its own."""
+def _started(job: dict[str, Any]) -> Iterator[tuple[dict[str, Any], _Lines]]:
+    """What a fresh process that has the job says of its walls, and its further lines; in the end it is stopped."""
     if sys.platform != "linux":
         raise DagrlError("programs of a model run on Linux only", where="reward 'code'", how="use a Linux container")
-    process = subprocess.Popen(
-        _COMMAND,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        cwd="/",
-        env={
-            "PYTHONHASHSEED": "0",
-            "PYTHONUTF8": "1",
-            "PYTHONINTMAXSTRDIGITS": "0",
-            "MALLOC_ARENA_MAX": "1",  # an arena of each thread would take 64 MiB of the address space
-        },
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+    data = json.dumps(job).encode()
+    for _ in range(_TRIES):
+        with _server().connect() as connection:
+            try:
+                lines = _Lines(connection)
+                _send(connection, data)
+                hello = lines.next(_START_S)
+                if hello is not None:
+                    yield json.loads(hello), lines
+                    return
+            finally:
+                _hang_up(connection)
+    _server().close()
+    raise _no_start()
 
 
-def _send(process: subprocess.Popen[bytes], data: bytes) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it died; the first read says so
-        process.stdin.write(data)
-        process.stdin.close()
+def _send(connection: socket.socket, data: bytes) -> None:
+    connection.settimeout(_START_S)
+    with contextlib.suppress(ConnectionError, TimeoutError):  # it died or hangs; the first read says so
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """The process stops what it plays. Closing alone would not do: a process forked meanwhile may hold a copy."""
+    with contextlib.suppress(OSError):  # it went first
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Lines:
     """The lines that a process writes, each with its time limit."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        self._pipe = process.stdout.fileno()
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
         self._rest = bytearray()
 
     def next(self, limit_s: float) -> bytes | None:
         """None where the process ends or `limit_s` passes before the line is whole."""
         deadline = time.monotonic() + limit_s
         ready = select.poll()
-        ready.register(self._pipe, select.POLLIN)
+        ready.register(self._connection, select.POLLIN)
         searched = 0
         while (end := self._rest.find(b"\n", searched)) < 0:
             searched = len(self._rest)
             if not ready.poll(max(deadline - time.monotonic(), 0.0) * 1000):
                 return None
-            part = os.read(self._pipe, 1 << 16)
+            try:
+                part = self._connection.recv(1 << 16)
+            except ConnectionError:
+                return None
             if not part:
                 return None
             self._rest += part
@@ -206,10 +212,7 @@ class _Lines:
         return line
 
 
-def _check_walls(line: bytes | None, allow_weak: bool) -> None:
-    if line is None:
-        raise _no_start()
-    hello = json.loads(line)
+def _check_walls(hello: dict[str, Any], allow_weak: bool) -> None:
     if hello["is_strong"] or allow_weak:
         return
     missing = "; ".join(f"{wall} ({reason})" for wall, reason in hello["missing"].items())

@@ -1,8 +1,12 @@
-"""Runs one program on several inputs behind walls: a job on stdin, a JSON line per input on stdout.
+"""Runs one program on several inputs behind walls: a job comes in on descriptor 0, a JSON line per input goes back.
 
-The main module of a process of its own; imports the standard library only. Three processes: the first enters new
-namespaces, the second holds the walls up and starts the third, which plays the program on one input and ends. A program
-may compute, start threads, read the standard library and write to its own stdout; the kernel refuses everything else.
+Imports the standard library only, in a process (`forking.serve`) that lives as long as dagrl, never reads a byte of a
+job, and forks one for each. Three processes then: the first enters new namespaces, the second holds the walls up and
+starts the third, which plays the program on one input and ends. A program may compute, start threads, read the standard
+library and write to its own stdout; the kernel refuses everything else.
+
+All programs find the interpreter at the same addresses and with the same hash seed. That helps none of them: what reads
+their output is the second process, which takes it for bytes, and nothing that was there before them is secret.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ import struct
 import sys
 import threading
 import time
+import traceback
 import typing
 from collections.abc import Iterable
 from types import ModuleType
@@ -42,6 +47,10 @@ _MODULES = (bisect, collections, functools, heapq, itertools, math, operator, ra
 """Named in every program, which a grader's programs may take for granted."""
 _OPENED = (typing, collections, functools, heapq, bisect, itertools)
 """Of these, the public names too."""
+_USUAL = ("array", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "io", "queue", "statistics")
+"""Imported here only so that programs which do so need not wait for it."""
+for _name in _USUAL:
+    importlib.import_module(_name)
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -56,6 +65,8 @@ _NEW_USER, _NEW_PIDS, _NEW_NETWORK = 1 << 28, 1 << 29, 1 << 30
 _MS_BIND, _MS_REC, _MS_PRIVATE, _MNT_DETACH = 0x1000, 0x4000, 1 << 18, 2
 _AT_RECURSIVE, _ATTR_READ_ONLY, _ATTR_NO_SUID = 0x8000, 1, 2
 _PDEATHSIG, _NO_NEW_PRIVS, _SECCOMP = 1, 38, 22
+_CONNECTION = 0
+"""The descriptor that the process was given its connection on."""
 _PRIVATE_UIDS = 0x70000000
 """Root plays programs under a user id of this number and above: it owns no file, and its processes can be counted."""
 
@@ -64,10 +75,11 @@ class Missing(Exception):
     """The kernel does not give one of the walls."""
 
 
-def main() -> None:
-    job = json.loads(sys.stdin.buffer.read())
-    replies = os.fdopen(os.dup(1), "w")
-    os.set_inheritable(replies.fileno(), False)
+def play_job() -> None:
+    """Reads a job from the connection to its end, tells there how the walls stand, then what came of each input."""
+    with open(_CONNECTION, "rb", closefd=False) as file:
+        job = json.loads(file.read())
+    replies = open(_CONNECTION, "w", closefd=False)  # noqa: SIM115 (until the end of the process)
     _LIBC.prctl(_PDEATHSIG, signal.SIGKILL)
     walls: list[str] = []
     missing: dict[str, str] = {}
@@ -272,7 +284,9 @@ def play(job: dict[str, Any], case: Any, walls: Walls) -> dict[str, Any]:
     handle = os.pidfd_open(pid)
     waiting = select.poll()
     waiting.register(handle, select.POLLIN)
-    was_stopped = not waiting.poll(limits["wall_s"] * 1000)
+    waiting.register(_CONNECTION, 0)  # dagrl hung up: nobody wants to know
+    ended = waiting.poll(limits["wall_s"] * 1000)
+    was_stopped = (handle, select.POLLIN) not in ended
     if was_stopped:
         os.kill(pid, signal.SIGKILL)
     _, status, used = os.wait4(pid, 0)
@@ -365,6 +379,6 @@ def _guarded(act: typing.Callable[[], Any]) -> int:
             return (end.code or 0) & 0xFF
         return 1
     except BaseException:  # noqa: BLE001 (whatever the program raised is its own fault)
-        importlib.import_module("traceback").print_exc(limit=-3, chain=False)  # too dear for every start
+        traceback.print_exc(limit=-3, chain=False)
         return 1
     return 0

@@ -13,7 +13,7 @@ import pytest
 
 from dagrl import siirl_compat
 from dagrl.errors import DataError
-from dagrl.rewards import REWARDS
+from dagrl.rewards import REWARDS, code
 from dagrl.rewards.code import compute_score, judge, last_block, read_tests, same_output, same_value
 from dagrl.rewards.runner import Undecided
 from dagrl.rewards.sandbox import run_program
@@ -141,7 +141,8 @@ def test_a_program_that_computes_too_long_is_wrong() -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_only_waits_is_undecided() -> None:
+def test_a_program_that_only_waits_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "_PATIENCE", 3.0)
     with pytest.raises(Undecided, match=r"stopped \(clock\)"):
         judge("import threading\nthreading.Event().wait(99)", read_tests(DOUBLE), cpu_limit_s=1)
 

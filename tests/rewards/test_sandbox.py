@@ -19,6 +19,7 @@ import pytest
 
 from dagrl.errors import DagrlError
 from dagrl.rewards import sandbox
+from dagrl.rewards.fork_server import ForkServer
 from dagrl.rewards.sandbox import Ending, Limits, missing_walls, run_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -407,9 +408,33 @@ def test_missing_walls_are_named_and_refused_unless_told_to_go_on() -> None:
     assert "ran" in subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def acts_as(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Lets `script` stand in for the sandbox's first process."""
-    monkeypatch.setattr(sandbox, "_COMMAND", [sys.executable, "-S", "-c", "import sys, time\n" + script])
+STAND_IN = """
+import os, socket, sys, time
+control = socket.socket(fileno=0)
+while received := socket.recv_fds(control, 1, 1)[1]:
+    if os.fork() == 0:
+        os.dup2(received[0], 1)
+        os.dup2(received[0], control.detach())
+        os.close(received[0])
+        exec(sys.argv[1])
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(received[0])
+"""
+
+
+@pytest.fixture
+def acts_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Lets a script stand in for what the sandbox's first process does with its connection as stdin and stdout."""
+    servers: list[ForkServer] = []
+
+    def stand_in(script: str) -> None:
+        servers.append(ForkServer([sys.executable, "-S", "-c", STAND_IN, script], {}))
+        monkeypatch.setattr(sandbox, "_server", lambda: servers[-1])
+
+    yield stand_in
+    for server in servers:
+        server.close()
 
 
 WEAK = 'print(\'{"is_strong": false, "missing": {"network": "EPERM"}}\', flush=True)\n'
@@ -417,21 +442,23 @@ WEAK = 'print(\'{"is_strong": false, "missing": {"network": "EPERM"}}\', flush=T
 
 @pytest.mark.parametrize("script", ["pass", "print('half a line', end='')", "sys.stdin.close()"])
 @pytest.mark.parametrize("ask", [lambda: list(run_program("", [""])), missing_walls])
-def test_a_sandbox_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch, script: str, ask: Any) -> None:
-    acts_as(monkeypatch, script)
+def test_a_sandbox_that_does_not_start_is_told(acts_as: Any, script: str, ask: Any) -> None:
+    acts_as(script)
     with pytest.raises(DagrlError, match="the sandbox did not start: its process ended or was silent"):
         ask()
 
 
-def test_a_sandbox_that_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    acts_as(monkeypatch, "time.sleep(100_000)")
+def test_a_sandbox_that_is_silent_is_not_waited_for(acts_as: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    acts_as("time.sleep(100_000)")
     monkeypatch.setattr(sandbox, "_START_S", 0.2)
     with pytest.raises(DagrlError, match="was silent"):
         list(run_program("", [""]))
 
 
-def test_walls_that_are_missing_are_named_unless_weak_ones_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    acts_as(monkeypatch, WEAK)
+def test_walls_that_are_missing_are_named_unless_weak_ones_may_be_used(
+    acts_as: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acts_as(WEAK)
     monkeypatch.delenv(sandbox.ALLOW_WEAK, raising=False)
     with pytest.raises(DagrlError, match=r"the kernel refuses: network \(EPERM\)"):
         list(run_program("", [""]))
@@ -444,10 +471,10 @@ def test_walls_that_are_missing_are_named_unless_weak_ones_may_be_used(monkeypat
 
 @pytest.mark.parametrize(("stderr", "ending"), [("", Ending.LOST), ("no seccomp", None)])
 def test_a_wall_that_could_not_be_put_up_is_no_fault_of_the_program(
-    monkeypatch: pytest.MonkeyPatch, stderr: str, ending: Ending | None
+    acts_as: Any, stderr: str, ending: Ending | None
 ) -> None:
     told = json.dumps({"has_begun": False, "stderr": stderr})
-    acts_as(monkeypatch, WEAK + f"print({told!r}, flush=True)\n")
+    acts_as(WEAK + f"print({told!r}, flush=True)\n")
     if ending is None:
         with pytest.raises(DagrlError, match="a wall of the sandbox could not be put up: no seccomp"):
             list(run_program("", [""], allow_weak=True))
