@@ -18,7 +18,7 @@ HASH_SUFFIX = ".sha256"
 """`rows.parquet` is checked against `rows.parquet.sha256` beside it, if there is one, as `sha256sum` writes it."""
 MIN_UNPACKED_BYTES = 64 * 2**20
 MAX_EXPANSION = 1_000
-"""A parquet file may hold so many bytes for each of its own, or so many in all; text shrinks to a tenth, hardly more."""
+"""A parquet file may hold so many bytes for each of its own, or so many in all; text shrinks to a tenth."""
 _BATCH_ROWS = 256
 """What a file says that it holds may be wrong: it is counted after so many rows."""
 _DEFAULT_SPLITS = {"train": "train", "val": "test"}

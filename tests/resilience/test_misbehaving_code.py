@@ -425,6 +425,17 @@ def test_twin_without_the_checks_of_returns_wrong_scores_come_through(
         check_scores(scored(tmp_path, cases), cases, "raised|bad_return")
 
 
+def test_twin_without_the_time_limit_what_is_late_is_waited_for(tmp_path: Path) -> None:
+    naps = {"nap": "time.sleep(15)"}
+    (tmp_path / "limited").mkdir()
+    limited = Stage(tmp_path / "limited", {"step": naps}, timeout_s=6.0).play(*mixed(["nap"]))
+    check_dropped(limited, naps, "env_timeout|")
+    waiting = Stage(tmp_path, {"step": naps}, timeout_s=3600.0).play(*mixed(["nap"]))
+    with pytest.raises(AssertionError):
+        check_dropped(waiting, naps, "env_timeout|")
+    assert not waiting.failed and "nap" in {one.task.prompt for one in waiting.trajectories}
+
+
 def test_twin_without_containment_the_process_is_changed(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(TOOLS)
     (tmp_path / "score.py").write_text(REWARD.format(cases=STATE))
