@@ -25,6 +25,7 @@ CORE = [
     "typer>=0.12",
     "rich>=13.7",
     "math-verify>=0.8",
+    "httpx2>=2.0",
 ]
 
 # pygame: the classic games of PettingZoo import it.

@@ -55,6 +55,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "huggingface_hub": ("backends/",),
     "peft": ("backends/",),
     "safetensors": ("backends/", "runtime/state_file.py"),
+    "httpx2": ("backends/",),
     "vllm": ("backends/",),
     "ray": ("runtime/ray_runtime.py", "backends/"),
     "pyarrow": ("data/", "runtime/trajectory_log.py", "report/"),

@@ -7,9 +7,11 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dagrl.backends.http_exchange import BrokenReply, Reply, exchange
+import httpx2
+
 from dagrl.errors import DagrlError, UserCodeError
 from dagrl.workflow.sections import ServerSpec
 from dagrl.workflow.servers import base_url
@@ -23,8 +25,16 @@ MAX_WAIT_S = 30.0
 """… up to this."""
 _TRY_AGAIN = (408, 409, 425, 429)
 """Statuses that may pass, besides all from 500 on."""
+MAX_BODY_BYTES = 64 << 20
 _MAX_SHOWN = 300
 """Characters of a server's own words in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class Refused(Exception):
@@ -52,6 +62,10 @@ class Server:
         self._timeout_s = spec.timeout_s
         self._budget_s = spec.budget_s
         self._key = os.environ.get(KEY_VARIABLE, "")
+        # A connection for each request: one that is kept belongs to its event loop, and play has many. No redirects, so
+        # that a key goes nowhere else.
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+        self._client = httpx2.AsyncClient(timeout=None, limits=limits, follow_redirects=False)
 
     async def ask(
         self, path: str, question: Mapping[str, Any] | None, read: Callable[[Any], T], *, budget_s: float | None = None
@@ -71,8 +85,8 @@ class Server:
                 return read(self._read(await self._exchange(path, question, limit_s)))
             except TimeoutError:
                 fault = Unusable(f"no answer within {limit_s:.3g} s")
-            except (OSError, BrokenReply) as error:
-                fault = Unusable(self._safe(str(error)))
+            except httpx2.HTTPError as error:
+                fault = Unusable(self._safe(str(error) or type(error).__name__))
             except Unusable as error:
                 fault = Unusable(self._safe(str(error)), error.wait_s)
             pause_s = max(wait_s, fault.wait_s)
@@ -92,7 +106,14 @@ class Server:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        return await exchange(method, self.url + path, headers=headers, body=body, timeout_s=timeout_s)
+        content = bytearray()
+        async with asyncio.timeout(timeout_s):
+            async with self._client.stream(method, self.url + path, headers=headers, content=body) as reply:
+                async for part in reply.aiter_bytes():
+                    content += part
+                    if len(content) > MAX_BODY_BYTES:
+                        raise Unusable(f"an answer of more than {MAX_BODY_BYTES:,} bytes")
+        return Reply(reply.status_code, reply.headers, bytes(content))
 
     def _read(self, reply: Reply) -> Any:
         if reply.status in (401, 403):
