@@ -256,6 +256,8 @@ class FailedTrajectory:
     """Played before the fault."""
     sampling: str = "train"
     """Whether it was played to learn from (`train`) or held out (`val`)."""
+    held_out: str = ""
+    """Name of its held-out set, where that has one."""
     variation: Variation = AS_SAMPLED
     """How it was played otherwise than its sample."""
 

@@ -30,13 +30,13 @@ def ablate(
     from dagrl.runtime.ablation import ablate as judge_all
     from dagrl.runtime.chosen_checkpoint import choose
     from dagrl.runtime.console import Console
-    from dagrl.runtime.judge import problems_for
+    from dagrl.runtime.judge import on_set, problems_for
 
     console = Console(sys.stderr)
-    team = open_judged(run, root, allow_changes, console)
+    team, held_out = on_set(open_judged(run, root, allow_changes, console), None)
     others = [choose(team.run, str(step), {}) for step in against or ()]
-    alone = None if single is None else open_judged(single, root, allow_changes, console)
-    tasks = problems_for(team, data or [], console)
+    alone = None if single is None else on_set(open_judged(single, root, allow_changes, console), None)[0]
+    tasks = problems_for(team, data or [], held_out, console)
     rows = judge_all(team, tasks, k=k, others=others, single=alone, console=console)
     if as_json:
         from dataclasses import asdict

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dagrl.runtime.console import Console
     from dagrl.runtime.judge import Team, Verdict
     from dagrl.types import Task
+    from dagrl.workflow.held_out import HeldOutSet
     from dagrl.workflow.sections import ServerSpec
 
 
@@ -23,6 +24,7 @@ def evaluate(
     runs: Annotated[list[str], typer.Argument(help="RUN, RUN@STEP or RUN@best; two are compared.")],
     data: Annotated[list[str] | None, typer.Option(help="Rows to play; else the run's held-out ones.")] = None,
     k: Annotated[int, typer.Option("--k", min=1, help="Samples of each problem.")] = 1,
+    of: Annotated[str | None, typer.Option("--set", help="A set of trainer.eval; else the one that counts.")] = None,
     without: Annotated[str | None, typer.Option(help="A rollout node whose text is left out.")] = None,
     agent: Annotated[
         list[str] | None, typer.Option(help="AGENT=URL[#MODEL]: a server of OpenAI's kind speaks for an agent.")
@@ -36,11 +38,11 @@ def evaluate(
         raise DagrlError(f"{len(runs)} runs are given", how="give one, or two to be compared problem by problem")
     servers = dict(_server(word) for word in agent or ())
     from dagrl.runtime.console import Console
-    from dagrl.runtime.judge import with_servers
+    from dagrl.runtime.judge import on_set, with_servers
 
     console = Console(sys.stderr)
     teams = [with_servers(open_judged(run, root, allow_changes, console), servers) for run in runs]
-    verdicts = _judge(teams, data or [], k, without, console)
+    verdicts = _judge([on_set(team, of) for team in teams], data or [], k, without, console)
     _show(verdicts, data or [], as_json)
 
 
@@ -75,13 +77,15 @@ def accuracies(reader: RunReader) -> dict[int, float]:
     return {int(row["step"]): float(row["val/accuracy"]) for row in rows if row.get("val/accuracy") is not None}
 
 
-def _judge(teams: list[Team], files: list[str], k: int, without: str | None, console: Console) -> list[Verdict]:
+def _judge(
+    teams: list[tuple[Team, HeldOutSet | None]], files: list[str], k: int, without: str | None, console: Console
+) -> list[Verdict]:
     from dagrl.runtime.judge import judge, problems_for
 
-    tasks = [problems_for(team, files, console) for team in teams]
-    if any(_keys(own) != _keys(tasks[0]) for own in tasks):
+    given = [(team, problems_for(team, files, held_out, console)) for team, held_out in teams]
+    if any(_keys(own) != _keys(given[0][1]) for _, own in given):
         raise DagrlError("the two runs do not have the same held-out problems", how="give them with --data FILE")
-    return [judge(team, own, k=k, without=without, console=console) for team, own in zip(teams, tasks, strict=True)]
+    return [judge(team, own, k=k, without=without, console=console) for team, own in given]
 
 
 def _keys(tasks: list[Task]) -> list[tuple[object, ...]]:

@@ -21,6 +21,7 @@ def show(
     best: Annotated[int | None, typer.Option(help="The K conversations with the highest reward.")] = None,
     task: Annotated[str | None, typer.Option(help="All samples of one task, such as train:17.")] = None,
     held_out: Annotated[bool, typer.Option("--eval", help="Of the evaluation instead of the training step.")] = False,
+    of: Annotated[str | None, typer.Option("--set", help="Of the evaluation on this held-out set.")] = None,
     without: Annotated[str | None, typer.Option(help="Of the evaluation that left out this node's text.")] = None,
     judged: Annotated[
         str | None, typer.Option(help="Of what `dagrl eval` kept: its time, the beginning of it, or latest.")
@@ -34,7 +35,7 @@ def show(
 
     choice = Choice(agent=agent, worst=worst, best=best, task=task)
     reader = open_run(run, root)
-    file = _file(reader, step, held_out, without, judged)
+    file = _file(reader, step, held_out, (of, without), judged)
     chosen = choose(file.path, choice)
     screen = Screen()
     screen.print([summary_line(reader.name, str(file), chosen, choice)])
@@ -46,10 +47,13 @@ def show(
 
 
 def _file(
-    reader: RunReader, step: int | None, held_out: bool, without: str | None, judged: str | None
+    reader: RunReader, step: int | None, held_out: bool, which: tuple[str | None, str | None], judged: str | None
 ) -> TrajectoryFile:
+    """`which`: held-out set, and the node that was left out."""
+    is_evaluation = held_out or any(name is not None for name in which)
     if judged is None:
-        return reader.trajectory_file(step, EVALUATION if held_out or without is not None else STEP, without or "")
-    if held_out or step is not None or without is not None:
-        raise DagrlError("--judged names one evaluation by itself", how="leave --step, --eval and --without out")
+        of, without = (name or "" for name in which)
+        return reader.trajectory_file(step, EVALUATION if is_evaluation else STEP, without, held_out=of)
+    if is_evaluation or step is not None:
+        raise DagrlError("--judged names one evaluation by itself", how="leave --step, --eval, --set and --without out")
     return reader.judged_file(judged)

@@ -63,14 +63,21 @@ class _Faults:
 
 
 def read_tasks(
-    paths: Sequence[str], *, base: Path, columns: Mapping[str, str], split_name: str, left_out: Tell | None = None
+    paths: Sequence[str],
+    *,
+    base: Path,
+    columns: Mapping[str, str],
+    split_name: str,
+    set_name: str = "",
+    left_out: Tell | None = None,
 ) -> list[Task]:
     """All rows of `paths` in order: files (found from `base`, then the working directory) or Hugging Face names.
 
     `columns` maps parts of a task (`FIELDS`) to columns and goes before what is found by itself. Columns that are not
     used otherwise are kept in `extra_info`. Without a `task_id` column a task is called `<split>:<extra_info.index>`
     where every row has an index of its own, else `<split>:<row>`, rows counted over all files. A data set without any
-    column for the ground truth gives tasks whose ground truth is None.
+    column for the ground truth gives tasks whose ground truth is None. `set_name` stands for the split in the
+    names of tasks.
 
     No paths give no tasks. Raises DataError naming file, row and column; all bad rows of a file at once. With
     `left_out` such rows are left out and told to it.
@@ -87,14 +94,18 @@ def read_tasks(
     if paths and not drafts:
         usable = " that can be used" if num_rows else ""
         raise DataError(f"the {split_name} data has no rows{usable}", where=", ".join(paths))
-    ids = _task_ids(drafts, split_name)
+    ids = _task_ids(drafts, set_name or split_name)
     return [Task(task_id=task_id, **draft["task"]) for task_id, draft in zip(ids, drafts, strict=True)]
 
 
-def tasks_of(data: DataSpec, files: Sequence[str], split_name: str, *, base: Path, tell: Tell) -> list[Task]:
+def tasks_of(
+    data: DataSpec, files: Sequence[str], split_name: str, *, base: Path, tell: Tell, set_name: str = ""
+) -> list[Task]:
     """The rows of `files`, read as `data` says: bad ones are a `DataError`, or left out and told."""
     left_out = tell if data.on_bad_row == "drop" else None
-    return read_tasks(files, base=base, columns=data.columns, split_name=split_name, left_out=left_out)
+    return read_tasks(
+        files, base=base, columns=data.columns, split_name=split_name, set_name=set_name, left_out=left_out
+    )
 
 
 def _check_columns_option(columns: Mapping[str, str]) -> None:

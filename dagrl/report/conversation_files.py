@@ -15,7 +15,7 @@ STEP, EVALUATION, JUDGED = "step", "eval", "judged"
 """Kinds: trained on; held out, played by the run; played by `dagrl eval` after it."""
 LATEST = "latest"
 
-_NAME = re.compile(r"(step|eval)_(\d{6,})(?:_without_(.+))?(?<!\.timings)\.parquet")
+_NAME = re.compile(r"(step|eval)_(\d{6,})(?:@([\w.-]+?))?(?:_without_(.+))?(?<!\.timings)\.parquet")
 """The clocks beside each file are none of them."""
 
 
@@ -26,6 +26,8 @@ class TrajectoryFile:
     step: int
     kind: str
     """`step`, `eval` or `judged`."""
+    held_out: str = ""
+    """Set of an evaluation; empty for the one that the run goes by."""
     without: str = ""
     """Node whose text was left out of an evaluation; empty for none."""
     time: str = ""
@@ -41,7 +43,8 @@ class TrajectoryFile:
         if self.kind == STEP:
             return f"step {self.step}"
         who = f"dagrl eval of {self.time}, after" if self.kind == JUDGED else "held out after"
-        return f"{who} step {self.step}" + (f", without {self.without}" if self.without else "")
+        of = f", {self.held_out}" if self.held_out else ""
+        return f"{who} step {self.step}{of}" + (f", without {self.without}" if self.without else "")
 
 
 def trajectory_files(run: Path) -> list[TrajectoryFile]:
@@ -50,7 +53,10 @@ def trajectory_files(run: Path) -> list[TrajectoryFile]:
     folder = run / "trajectories"
     found = [(match, folder / name) for name in names_in(folder) if (match := _NAME.fullmatch(name))]
     return sorted(
-        TrajectoryFile(step=int(match[2]), kind=match[1], without=match[3] or "", path=path) for match, path in found
+        TrajectoryFile(
+            step=int(match[2]), kind=match[1], held_out=match[3] or "", without=match[4] or "", path=path
+        )
+        for match, path in found
     )
 
 
@@ -61,16 +67,17 @@ def judged_files(run: Path) -> list[TrajectoryFile]:
         folder = run / "evaluations" / time
         for name in names_in(folder):
             if match := _NAME.fullmatch(name):
-                without, path = match[3] or "", folder / name
+                without, path = match[4] or "", folder / name
                 found.append(TrajectoryFile(step=int(match[2]), kind=JUDGED, without=without, time=time, path=path))
     return found
 
 
 def chosen_file(
-    files: Sequence[TrajectoryFile], step: int | None, kind: str, without: str, where: str
+    files: Sequence[TrajectoryFile], step: int | None, kind: str, without: str, where: str, *, held_out: str = ""
 ) -> TrajectoryFile:
     """The one of step `step`, of the last where that is None. Raises DagrlError, naming those that there are."""
-    of_kind = [file for file in files if file.kind == kind]
+    _check_set(files, held_out, where)
+    of_kind = [file for file in files if file.kind == kind and file.held_out == held_out]
     own = [file for file in of_kind if file.without == without]
     found = next((file for file in reversed(own) if step in (None, file.step)), None)
     if found is not None:
@@ -89,6 +96,14 @@ def chosen_file(
     at = "" if step is None else f" of step {step}"
     less = f" without '{without}'" if without else ""
     raise DagrlError(f"no {which} trajectories{at}{less}; {there}", where=where, how=how)
+
+
+def _check_set(files: Sequence[TrajectoryFile], held_out: str, where: str) -> None:
+    known = sorted({file.held_out for file in files if file.held_out})
+    if held_out and held_out not in known:
+        there = f"there are {', '.join(known)}" if known else "there is only one"
+        how = "the set that counts (config.trainer.best_set) is shown without --set"
+        raise DagrlError(f"no conversations of a held-out set '{held_out}'; {there}", where=where, how=how)
 
 
 def chosen_judged(files: Sequence[TrajectoryFile], time: str, where: str) -> TrajectoryFile:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from dagrl.report.guide import CRITIC, HEADLINE, LEDGER, OTHER, POLICY, SECTIONS, SPEED, TRAJECTORIES, Guide
+from dagrl.report.held_out_guide import HELD_OUT_GUIDES
 from dagrl.report.policy_guide import POLICY_GUIDES
 
 _GUIDES: Mapping[str, Guide] = {
@@ -88,44 +89,7 @@ _GUIDES: Mapping[str, Guide] = {
     "sampling/extra_batches": Guide(
         title="Extra batches", meaning="How often this step asked for more prompts.", section=SPEED
     ),
-    # Held out
-    "val/accuracy": Guide(
-        title="Held-out accuracy",
-        meaning="Share of held-out problems that the team solves, mean over the samples of each that have a verdict.",
-        section=HEADLINE,
-        healthy="Rises. Flat while the training reward rises: learnt by heart, or the reward is fooled.",
-    ),
-    "val/accuracy_first_round": Guide(
-        title="Held-out accuracy, first round",
-        meaning="Share solved in the first round, before the environment has said anything.",
-        section=HEADLINE,
-        healthy="Rises with the accuracy; a wide gap means that the team lives from being told that it was wrong.",
-    ),
-    "val/reward": Guide(title="Held-out reward", meaning="Mean reward of a held-out trajectory.", section=HEADLINE),
-    "val/failed": Guide(
-        title="Held-out failures",
-        meaning="Held-out trajectories that user code broke; the accuracy leaves them out, failures/ keeps them.",
-        section=TRAJECTORIES,
-        healthy="0",
-        high=0.0,
-    ),
-    "val/unknown": Guide(
-        title="Held-out, unjudged",
-        meaning="Held-out trajectories without a reward (the judge failed or ran out of time); the accuracy leaves "
-        "them out.",
-        section=TRAJECTORIES,
-        healthy="0; look at the judge's time limit.",
-        high=0.0,
-    ),
-    "val/problems": Guide(
-        title="Held-out problems",
-        meaning="Held-out problems with a verdict on at least one sample: those that the accuracy is over.",
-        section=OTHER,
-        healthy="All of them.",
-    ),
-    "val/*/reward": Guide(
-        title="Held-out reward of a data source", meaning="Mean reward on one data source.", section=HEADLINE
-    ),
+    **HELD_OUT_GUIDES,
     "reward/std": Guide(
         title="Spread of reward",
         meaning="Standard deviation of the reward over the batch.",

@@ -177,12 +177,14 @@ class RunReader:
         """What `dagrl eval` kept, oldest first."""
         return judged_files(self.path)
 
-    def trajectory_file(self, step: int | None, kind: str = STEP, without: str = "") -> TrajectoryFile:
+    def trajectory_file(
+        self, step: int | None, kind: str = STEP, without: str = "", *, held_out: str = ""
+    ) -> TrajectoryFile:
         """The file of one step, of the last one that has any where `step` is None.
 
         Raises DagrlError, naming those that there are, where there is none.
         """
-        return chosen_file(self.trajectory_files(), step, kind, without, str(self.path))
+        return chosen_file(self.trajectory_files(), step, kind, without, str(self.path), held_out=held_out)
 
     def judged_file(self, time: str) -> TrajectoryFile:
         """What `dagrl eval` kept under that time or the beginning of it; `latest` is the newest. Raises DagrlError."""

@@ -23,6 +23,7 @@ from dagrl.runtime.resume import differences, find_point_before
 from dagrl.runtime.session import open_player, prepare_process
 from dagrl.types import Completion, FailedTrajectory, FinishReason, Task, Trajectory, Turn, Variation
 from dagrl.workflow.graph import Workflow
+from dagrl.workflow.held_out import VAL, held_out_sets
 
 _PATIENT = "config.rollout.hook_timeout_s=1e9"
 """Under the debugger hooks may take their time."""
@@ -90,8 +91,8 @@ def replay_capsule(file: Path, *, is_debugged: bool, console: Console) -> Encore
 def _place(failed: FailedTrajectory) -> str:
     if failed.sampling == "train":
         return f"step {failed.shown_step}"
-    varied = failed.variation.name
-    return f"the evaluation after step {failed.shown_step}" + (f", {varied}" if varied else "")
+    varied = "".join(f", {told}" for told in (failed.held_out, failed.variation.name) if told)
+    return f"the evaluation after step {failed.shown_step}{varied}"
 
 
 def _play(game: Any, is_debugged: bool) -> tuple[Trajectory | None, TrajectoryFault | None]:
@@ -119,10 +120,12 @@ def _notes(run: Path, workflow: Workflow, generator: RecordedGenerator, *, has_w
 def _recordings(workflow: Workflow, failed: FailedTrajectory, run_seed: int) -> dict[int, Recording]:
     """The turns that were played before the fault, by the seed that they were asked for with."""
     nodes = {node.node_id: node for node in workflow.play}
+    sets = {one.name: one for one in held_out_sets(workflow.spec.config)}
     found: dict[int, Recording] = {}
     for turn in failed.turns:
         node = nodes[turn.node_id]
-        own = node.val_sampling_seed if failed.sampling == "val" else node.sampling_seed
+        held_out = sets.get(failed.held_out, VAL)
+        own = held_out.seed(node.val_sampling_seed) if failed.sampling == "val" else node.sampling_seed
         key = TurnKey(
             node_id=turn.node_id,
             round=turn.round,

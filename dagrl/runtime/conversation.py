@@ -18,6 +18,7 @@ from dagrl.runtime.env_rewards import Action, place_rewards, team_reward
 from dagrl.runtime.handover import Handover, Outcome, Round, Status
 from dagrl.runtime.plan import EnvUnit, PlayPlan
 from dagrl.types import AS_SAMPLED, Observation, StopReason, Trajectory, Turn, Variation
+from dagrl.workflow.held_out import VAL, HeldOutSet
 from dagrl.workflow.kinds import RewardPlacement
 
 
@@ -41,6 +42,8 @@ class Scene:
     """What differs between rollouts of one sample."""
 
     sampling: Literal["train", "val"]
+    held_out: HeldOutSet = VAL
+    """The set of a held-out rollout, which may sample in its own way."""
     variation: Variation = AS_SAMPLED
     known: Mapping[tuple[str, int], Mapping[int, Turn]] = field(default_factory=dict)
     """By rollout node and round, then by branch: what was said in the sample that is varied."""
@@ -166,7 +169,8 @@ class Conversation:
         if name in self._scene.variation.silent:
             return Outcome(status=Status.LEFT_OUT, context=context)
         node, is_training = rollout.node, self._scene.sampling == "train"
-        params = node.sampling if is_training else node.val_sampling
+        held_out = self._scene.held_out
+        params = node.sampling if is_training else held_out.params(node.val_sampling)
         cue = Cue(
             trajectory=view,
             round=one.round,
@@ -174,7 +178,7 @@ class Conversation:
             obs="\n".join(text for _, _, text in obs) if obs else None,
             inputs=self._handover.inputs(one, name),
             params=replace(params, temperature=0.0) if self._scene.variation.is_greedy else params,
-            seed=node.sampling_seed if is_training else node.val_sampling_seed,
+            seed=node.sampling_seed if is_training else held_out.seed(node.val_sampling_seed),
             part=self._scene.part(name, one.round),
         )
         try:

@@ -24,6 +24,7 @@ from dagrl.types import FinishReason, Task, Trajectory, Turn
 from dagrl.workflow import plugins
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.groups import AgentGroup
+from dagrl.workflow.held_out import set_name
 from dagrl.workflow.kinds import Node, NodeKind
 from dagrl.workflow.reward_options import JUDGE, RewardPartSpec
 from dagrl.workflow.sections import ModelSpec
@@ -79,12 +80,20 @@ class _DeepCheck:
     def _first_task(self) -> Task | None:
         data = self._workflow.spec.config.data
         first = None
-        for key, name in (("train_files", "train"), ("val_files", "val")):
-            files = getattr(data, key)
+        sources: list[tuple[Place, str, Sequence[str]]] = [
+            (("config", "data", "train_files"), "train", data.train_files),
+            (("config", "data", "val_files"), "val", data.val_files),
+        ]
+        for index, spec in enumerate(self._workflow.spec.config.trainer.eval):
+            sources.append((("config", "trainer", "eval", index, "files"), set_name(spec), spec.files))
+        for place, name, files in sources:
+            split = "train" if name == "train" else "val"
             try:
-                tasks = tasks_of(data, files, name, base=self._base, tell=self._report.lines.append)
+                tasks = tasks_of(
+                    data, files, split, base=self._base, tell=self._report.lines.append, set_name=name
+                )
             except DagrlError as error:
-                self._blame("E502", error, ("config", "data", key))
+                self._blame("E502", error, place)
                 continue
             if tasks:
                 self._report.lines.append(f"{name} data: {len(tasks)} rows, the first is {tasks[0].task_id}")

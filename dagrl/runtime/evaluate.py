@@ -12,6 +12,7 @@ from dagrl.nodes.reward import RewardNode
 from dagrl.runtime.player import Player
 from dagrl.runtime.statistics import Interval, mean_interval
 from dagrl.types import SOLVED, Metrics, Task, Trajectory
+from dagrl.workflow.held_out import VAL, HeldOutSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,10 @@ class Evaluation:
     """Held-out results of one state of the team."""
 
     step: int
+    held_out: str = ""
+    """Name of the set, where it has one."""
+    counts: bool = True
+    """Whether the set is the one that the run goes by."""
     without: str | None
     """The rollout node whose text was left out; None for the whole team."""
     solved: tuple[float | None, ...]
@@ -39,6 +44,8 @@ class Evaluation:
         """All but the trajectories, which are in the trajectory log."""
         return {
             "step": self.step,
+            "held_out": self.held_out,
+            "counts": self.counts,
             "without": self.without,
             "solved": self.solved,
             "solved_first_round": self.solved_first_round,
@@ -74,19 +81,32 @@ class Evaluation:
     def num_unknown(self) -> int:
         return sum(self.unknown.values())
 
+    @property
+    def place(self) -> str:
+        """What the names of its metrics begin with."""
+        return f"val/{self.held_out}/" if self.held_out else "val/"
+
     def metrics(self) -> Metrics:
+        """Under `val/<set>/…`, or `val/…` where it has no name; what the run goes by is under `val/…` always."""
+        if self.without is not None:
+            place = f"{self.place}without/{self.without}"
+            return {f"{place}/accuracy": self.accuracy.mean, f"{place}/reward": self.mean_reward}
         by_source: dict[str, list[float]] = {}
         for trajectory in _scored(self.trajectories):
             by_source.setdefault(trajectory.task.data_source, []).append(trajectory.reward)
-        metrics = {
-            "val/accuracy": self.accuracy.mean,
-            "val/accuracy_first_round": self.accuracy_first_round.mean,
-            "val/reward": self.mean_reward,
-            "val/problems": float(self.num_problems),
-            "val/failed": float(self.num_failed),
-            "val/unknown": float(self.num_unknown),
+        scores = {
+            "accuracy": self.accuracy.mean,
+            "accuracy_first_round": self.accuracy_first_round.mean,
+            "reward": self.mean_reward,
+            "problems": float(self.num_problems),
+            "failed": float(self.num_failed),
+            "unknown": float(self.num_unknown),
         }
-        return metrics | {f"val/{name}/reward": sum(own) / len(own) for name, own in sorted(by_source.items())}
+        places = dict.fromkeys((*(("val/",) if self.counts else ()), self.place))
+        metrics = {f"{place}{name}": value for place in places for name, value in scores.items()}
+        return metrics | {
+            f"{self.place}{name}/reward": sum(own) / len(own) for name, own in sorted(by_source.items())
+        }
 
 
 async def evaluate(
@@ -95,11 +115,11 @@ async def evaluate(
     tasks: Sequence[Task],
     *,
     step: int,
-    num_samples: int,
+    held_out: HeldOutSet,
     batch_size: int | None = None,
     without: str | None = None,
 ) -> Evaluation:
-    """Plays every task `num_samples` times. `scorer` is the workflow's REWARD node; None takes the environment's."""
+    """Plays every task as `held_out` says. `scorer` is the workflow's REWARD node; None takes the environment's."""
     trajectories: list[Trajectory] = []
     failed: Counter[str] = Counter()
     size = len(tasks) if batch_size is None else batch_size
@@ -108,14 +128,15 @@ async def evaluate(
             tasks[start : start + size],
             step=step,
             sampling="val",
-            n=num_samples,
+            n=held_out.k,
+            held_out=held_out,
             without=frozenset() if without is None else frozenset({without}),
         )
         trajectories += result.trajectories
         failed.update(one.kind for one in result.failed)
     if scorer is not None:
         scorer.score_outcome(trajectories)
-    return summed_up(tasks, trajectories, failed, step=step, without=without)
+    return summed_up(tasks, trajectories, failed, step=step, without=without, held_out=held_out)
 
 
 def summed_up(
@@ -125,10 +146,13 @@ def summed_up(
     *,
     step: int,
     without: str | None,
+    held_out: HeldOutSet = VAL,
 ) -> Evaluation:
     """The evaluation that `trajectories`, scored, are; `failed` are those of `tasks` that are missing."""
     return Evaluation(
         step=step,
+        held_out=held_out.name,
+        counts=held_out.counts,
         without=without,
         solved=solved_shares(tasks, trajectories),
         solved_first_round=solved_shares(tasks, trajectories, max_rounds=1),

@@ -119,9 +119,9 @@ def _facts(export: Export, workflow: Workflow, group: AgentGroup, *, is_peft: bo
 
 def _num_held_out(state: dict[str, Any]) -> int | None:
     """How many problems the run's own evaluations had, as the checkpoint knows; None where there was none before it."""
-    for evaluation in (state["latest"], state["before"]):
-        if evaluation is not None:
-            return len(evaluation["solved"])
+    for evaluations in (state["latest"], state["before"]):
+        if evaluations:
+            return len(evaluations[0]["solved"])
     return None
 
 

@@ -29,7 +29,8 @@ def write_failure(folder: Path, failed: FailedTrajectory, run_seed: int) -> Path
         path = folder / f"step{failed.shown_step}_{sample}{varied}.json"
     else:
         without = "".join(f"_without_{node_id}" for node_id in variation.silent)
-        path = folder / f"eval{failed.shown_step}{without}_{sample}.json"
+        of = f"@{failed.held_out}" if failed.held_out else ""
+        path = folder / f"eval{failed.shown_step}{of}{without}_{sample}.json"
     content = {"run_seed": run_seed, **asdict(failed), "step": failed.shown_step}
     for turn in content["turns"]:
         del turn["sampled"]  # the same ids once more

@@ -20,6 +20,7 @@ from dagrl.runtime.chosen_checkpoint import Chosen
 from dagrl.runtime.code_files import code_files
 from dagrl.runtime.console import Console
 from dagrl.runtime.evaluate import Evaluation, evaluate
+from dagrl.runtime.held_out import problems_of, sampling_as
 from dagrl.runtime.judgement import Judgement, judge_samples
 from dagrl.runtime.resume import differences, restore_policies
 from dagrl.runtime.session import open_player, prepare_process
@@ -27,6 +28,7 @@ from dagrl.runtime.storage import make_folder, write_json
 from dagrl.runtime.trajectory_log import Decode, TrajectoryLog
 from dagrl.types import Task
 from dagrl.workflow.graph import Workflow, load_workflow
+from dagrl.workflow.held_out import HeldOutSet, held_out_sets
 from dagrl.workflow.kinds import Node, NodeKind
 from dagrl.workflow.nearest import did_you_mean
 from dagrl.workflow.sections import ServerSpec
@@ -84,15 +86,26 @@ def open_team(run: Path, name: str, checkpoint: Chosen, *, allow_changes: bool) 
     return Team(run=run, name=f"{name}@{checkpoint.step}", checkpoint=checkpoint, workflow=workflow)
 
 
-def problems_for(team: Team, files: Sequence[str], console: Console) -> list[Task]:
-    """The rows of `files`, found from the working directory; without any, the run's own held-out problems."""
+def on_set(team: Team, name: str | None) -> tuple[Team, HeldOutSet | None]:
+    """The team that samples as on a held-out set of its run, and that set: the one called `name`, or the one that
+    counts; None where the run has none. Raises DagrlError."""
+    sets = {one.name: one for one in held_out_sets(team.workflow.spec.config)}
+    if name is not None and (not name or name not in sets):
+        known = [one for one in sets if one]
+        how = did_you_mean(name, known) if known else "the run has no sets with names (config.trainer.eval)"
+        raise DagrlError(f"no held-out set '{name}' in {team.name}", how=how)
+    chosen = next((one for one in sets.values() if name in (None, one.name)), None)
+    return (team, None) if chosen is None else (replace(team, workflow=sampling_as(team.workflow, chosen)), chosen)
+
+
+def problems_for(team: Team, files: Sequence[str], held_out: HeldOutSet | None, console: Console) -> list[Task]:
+    """The rows of `files`, found from the working directory; without any, the run's own `held_out`."""
     data = team.workflow.spec.config.data
     if files:
         return tasks_of(data, files, "val", base=Path.cwd(), tell=console.note)
-    tasks = tasks_of(data, data.val_files, "val", base=team.workflow.path.parent, tell=console.note)
-    if not tasks:
+    if held_out is None:
         raise DagrlError("the run has no held-out problems of its own", where=team.name, how="give --data FILE")
-    return tasks[: data.val_max_prompts]
+    return list(problems_of(team.workflow, held_out, console.note).tasks)
 
 
 def judge(team: Team, tasks: Sequence[Task], *, k: int, without: str | None, console: Console) -> Verdict:
@@ -111,7 +124,7 @@ def judge(team: Team, tasks: Sequence[Task], *, k: int, without: str | None, con
                 _scorer(workflow, pool),
                 tasks,
                 step=team.checkpoint.step,
-                num_samples=k,
+                held_out=HeldOutSet(k=k),
                 batch_size=config.data.val_batch_size,
                 without=without,
             )

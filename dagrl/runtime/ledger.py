@@ -101,6 +101,7 @@ class Ledger:
         return {
             "step": evaluation.step,
             "kind": "evaluation",
+            "set": evaluation.held_out,
             "without": evaluation.without,
             "held_out": num_asked,
             "failed": num_failed,

@@ -18,6 +18,7 @@ from dagrl.runtime.hashes import Entry, entry_of, read_sealed, sealed, sha256_of
 from dagrl.runtime.run_folder import LOCK_FILE, RunFolder, code_place, nameless, versions
 from dagrl.runtime.storage import TEMP_PREFIX, write_json
 from dagrl.workflow.graph import Workflow
+from dagrl.workflow.held_out import held_out_sets
 from dagrl.workflow.sections import ModelSpec
 
 MANIFEST = "manifest.json"
@@ -64,12 +65,13 @@ def inputs_of(workflow: Workflow, progress: Progress) -> dict[str, Any]:
         nameless(name): code_place(path.resolve(), base).as_posix() for name, path in named_files(workflow).items()
     }
     data = workflow.spec.config.data
+    held_out = [name for one in held_out_sets(workflow.spec.config) for name in one.files]
     resolved = json.dumps(workflow.resolved, sort_keys=True, default=str)
     return {
         "workflow": hashlib.sha256(resolved.encode()).hexdigest(),
         "code": files,
         "code_names": names,
-        "data": {nameless(name): data_files(name, base) for name in (*data.train_files, *data.val_files)},
+        "data": {nameless(name): data_files(name, base) for name in (*data.train_files, *held_out)},
         "models": model_files(workflow, progress),
     }
 

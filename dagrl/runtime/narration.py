@@ -26,10 +26,10 @@ class ClosingReport(Protocol):
     def num_steps(self) -> int: ...
 
     @property
-    def before(self) -> Evaluation | None: ...
+    def before(self) -> Sequence[Evaluation]: ...
 
     @property
-    def after(self) -> Evaluation | None: ...
+    def after(self) -> Sequence[Evaluation]: ...
 
     @property
     def without(self) -> Sequence[Evaluation]: ...
@@ -82,7 +82,8 @@ def time_shares(seconds: Mapping[str, float]) -> str:
 
 def evaluation_line(evaluation: Evaluation) -> str:
     """One held-out evaluation."""
-    who = "" if evaluation.without is None else f" without {evaluation.without}"
+    who = f" on {evaluation.held_out}" if evaluation.held_out else ""
+    who += "" if evaluation.without is None else f" without {evaluation.without}"
     size = f"{evaluation.num_problems}{_without_verdict(evaluation)}"
     return f"held-out after step {evaluation.step}{who}: {evaluation.accuracy} of {size}"
 
@@ -120,20 +121,28 @@ def report_lines(report: ClosingReport, folder: Path, total_steps: int, elapsed_
 
 
 def _accuracy_lines(report: ClosingReport) -> list[str]:
-    if report.before is None and report.after is None:
+    if not report.before and not report.after:
         return ["Held-out accuracy was not measured."]
     lines = ["Held-out accuracy with its 95 % confidence interval:"]
-    for name, evaluation in (("before", report.before), ("after", report.after)):
-        if evaluation is not None:
-            which = f"{evaluation.num_problems} problems{_without_verdict(evaluation)}, after step {evaluation.step}"
-            lines.append(f"{_INDENT}{name:24s} {evaluation.accuracy}  {which}")
-    if report.before is not None and report.after is not None:
-        lines.append(f"{_INDENT}{'gain':24s} {_difference(report.before, report.after)}")
+    for place, one in enumerate(report.after or report.before):
+        lines += _set_lines(one.held_out, report.before[place : place + 1], report.after[place : place + 1])
     for evaluation in report.without:
         name = f"without {evaluation.without}"
         lines.append(f"{_INDENT}{name:24s} {evaluation.accuracy}{_without_verdict(evaluation)}")
-        if report.after is not None:
-            lines.append(f"{_INDENT}{'  so it brings':24s} {_difference(evaluation, report.after)}")
+        if report.after:
+            lines.append(f"{_INDENT}{'  so it brings':24s} {_difference(evaluation, report.after[0])}")
+    return lines
+
+
+def _set_lines(name: str, before: Sequence[Evaluation], after: Sequence[Evaluation]) -> list[str]:
+    """Of one held-out set; each is one evaluation or none."""
+    lines, of = [], f"{name} " if name else ""
+    for when, found in (("before", before), ("after", after)):
+        for evaluation in found:
+            which = f"{evaluation.num_problems} problems{_without_verdict(evaluation)}, after step {evaluation.step}"
+            lines.append(f"{_INDENT}{of + when:24s} {evaluation.accuracy}  {which}")
+    if before and after:
+        lines.append(f"{_INDENT}{of + 'gain':24s} {_difference(before[0], after[0])}")
     return lines
 
 

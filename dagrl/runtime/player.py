@@ -25,6 +25,7 @@ from dagrl.runtime.trace import Trace
 from dagrl.trace_events import Kind, Timed, untimed
 from dagrl.types import ExtraRollout, FailedTrajectory, Metrics, StopReason, Task, Trajectory, Turn, Variation
 from dagrl.workflow.graph import Workflow
+from dagrl.workflow.held_out import VAL, HeldOutSet, held_out_sets
 from dagrl.workflow.kinds import Node, NodeKind, reward_placement
 
 Sampling = Literal["train", "val"]
@@ -68,6 +69,7 @@ class Player:
         self._generator = models.generator
         self._base = workflow.path.parent
         self._is_warm = False
+        self._held_out = held_out_sets(workflow.spec.config)
         self._run_seed = run_seed
         self._failures_dir = failures_dir
         counted = Usage() if usage is None else usage
@@ -106,8 +108,9 @@ class Player:
         sampling: Sampling,
         n: int,
         without: frozenset[str] = frozenset(),
+        held_out: HeldOutSet = VAL,
     ) -> PlayResult:
-        """`n` samples of every task.
+        """`n` samples of every task; with `sampling` val as `held_out` says.
 
         `without`: rollout nodes whose responses are left out; what depends on them gets the context that they would
         have got. Raises `FaultBudgetError` as soon as too many trajectories failed.
@@ -116,7 +119,7 @@ class Player:
         if unknown:
             known = ", ".join(self._stage.plan.rollouts)
             raise DagrlError(f"cannot leave out '{min(unknown)}': no such rollout node", how=f"there are: {known}")
-        scene = Scene(sampling=sampling, variation=Variation(silent=tuple(sorted(without))))
+        scene = Scene(sampling=sampling, held_out=held_out, variation=Variation(silent=tuple(sorted(without))))
         batch = _Batch(len(tasks) * n)
         played = await self._play_all(batch, [_Try(scene, t, sample, step) for t in tasks for sample in range(n)])
         return PlayResult(
@@ -151,13 +154,17 @@ class Player:
         """
         await self._warm_up()
         self._generator.begin_batch()
-        scene = Scene(sampling="val" if failed.sampling == "val" else "train", variation=failed.variation)
+        sampling: Sampling = "val" if failed.sampling == "val" else "train"
+        scene = Scene(sampling=sampling, held_out=self._set_called(failed.held_out), variation=failed.variation)
         start = Trajectory(task=failed.task, sample=failed.sample, step=failed.step)
         conversation = Conversation(self._stage, scene, start)
         trajectory = await conversation.play()
         if not trajectory.turns and trajectory.stop_reason is StopReason.MAX_CONTEXT:
             raise TrajectoryFault("prompt_too_long", conversation.context_message)
         return trajectory
+
+    def _set_called(self, name: str) -> HeldOutSet:
+        return next((one for one in self._held_out if one.name == name), VAL)
 
     async def _warm_up(self) -> None:
         """Before the first batch, so that no trajectory's environment is late for want of a process."""
@@ -208,6 +215,7 @@ class Player:
             message=fault.message,
             turns=tuple(trajectory.turns),
             sampling=scene.sampling,
+            held_out=scene.held_out.name,
             variation=scene.variation,
         )
         if self._failures_dir is not None:

@@ -16,10 +16,12 @@ from dagrl.nodes import built_in_estimator
 from dagrl.nodes.advantages import Advantages, AdvantagesNode
 from dagrl.nodes.reward import place, reward_summary
 from dagrl.runtime.evaluate import summed_up
+from dagrl.runtime.held_out_scores import detailed_scores
 from dagrl.runtime.logged_step import LoggedStep, Rows, preload, read_step, take_outcome
 from dagrl.runtime.summary import agent_metrics, trajectory_metrics
 from dagrl.types import Metrics
 from dagrl.workflow.graph import Workflow
+from dagrl.workflow.held_out import HeldOutSet, held_out_sets
 from dagrl.workflow.kinds import Column, Node, NodeKind
 
 TOLERANCE = 1e-5
@@ -79,15 +81,25 @@ def recompute_step(workflow: Workflow, path: Path, row: Row, found: Recomputed) 
 
 
 def recompute_evaluation(workflow: Workflow, path: Path, row: Row, found: Recomputed) -> None:
-    """Held-out accuracy and rewards."""
+    """Held-out accuracy and rewards of every set; `path` has the conversations of the one that counts."""
+    if "val/failed" not in row:
+        found.left_out.add("held-out results without an agent")
+        return
+    for held_out in held_out_sets(workflow.spec.config):
+        own = path if held_out.counts else path.with_name(f"{path.stem}@{held_out.name}{path.suffix}")
+        _recompute_set(workflow, held_out, own, row, found)
+
+
+def _recompute_set(workflow: Workflow, held_out: HeldOutSet, path: Path, row: Row, found: Recomputed) -> None:
     trajectories = read_step(path, int(row["step"]), ()).trajectories
     tasks = list({one.task.task_id: one.task for one in trajectories}.values())
-    samples = workflow.spec.config.rollout.val_kwargs.n
-    if row["val/failed"] or len(trajectories) != len(tasks) * samples:
+    evaluation = summed_up(tasks, trajectories, {}, step=int(row["step"]), without=None, held_out=held_out)
+    if row[f"{evaluation.place}failed"] or len(trajectories) != len(tasks) * held_out.k:
         found.left_out.add("held-out results of evaluations in which trajectories failed")
         return
-    evaluation = summed_up(tasks, trajectories, {}, step=int(row["step"]), without=None)
-    for name, value in evaluation.metrics().items():
+    names = [group.name for group in workflow.groups]
+    metrics = evaluation.metrics() | detailed_scores(evaluation, tasks, held_out.k, names)
+    for name, value in metrics.items():
         if math.isfinite(value):
             found.compare(f"metrics.jsonl step {row['step']}", name, row.get(name), value)
 

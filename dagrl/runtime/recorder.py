@@ -70,17 +70,18 @@ class Recorder:
         """The books of a step or an evaluation."""
         self._ledger.write(row)
 
-    def evaluation(self, evaluation: Evaluation, totals: Metrics) -> None:
-        """Held-out results and what the run has used by now; those without an agent are shown and logged, but are no
-        point of the curve."""
-        if evaluation.without is None:
-            self._metrics.write(evaluation.step, evaluation.metrics() | totals)
-            if evaluation.num_problems:
-                self._accuracies[evaluation.step] = evaluation.accuracy.mean
+    def evaluation(self, evaluation: Evaluation) -> None:
+        """Held-out conversations; those of the whole team on the set that counts say which checkpoint is best."""
+        if evaluation.without is None and evaluation.counts and evaluation.num_problems:
+            self._accuracies[evaluation.step] = evaluation.accuracy.mean
         if self._trainer.log_trajectories:
-            experience = collate(evaluation.trajectories)
-            self._log.write_evaluation(evaluation.step, experience, evaluation.without)
+            of = "" if evaluation.counts else evaluation.held_out
+            self._log.write_evaluation(evaluation.step, collate(evaluation.trajectories), evaluation.without, of)
         self._console.evaluation(evaluation)
+
+    def scores(self, step: int, metrics: Metrics) -> None:
+        """Held-out results after `step` steps, of all sets, and what the run has used by now."""
+        self._metrics.write(step, metrics)
 
     def checkpoint(self, step: int, state: Mapping[str, Any]) -> Path:
         """Saves every trained agent, every critic once, and the state of the run."""

@@ -20,7 +20,7 @@ from dagrl.workflow.tree import plain
 SOURCE = "source"
 """In the folder of a run that repeats another: the workflow and the code that it runs from."""
 _MODEL_KEYS = ("path", "tokenizer")
-_DATA_KEYS = ("train_files", "val_files")
+_DATA_KEYS = ("train_files", "val_files", "files")
 
 
 def run_of(reference: str) -> Path:

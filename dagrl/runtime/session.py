@@ -24,6 +24,7 @@ from dagrl.nodes.usage import Usage
 from dagrl.runtime import manifest
 from dagrl.runtime.console import Console
 from dagrl.runtime.executor import Executor
+from dagrl.runtime.held_out import read_held_out
 from dagrl.runtime.ledger import Ledger
 from dagrl.runtime.live_status import LiveStatus
 from dagrl.runtime.player import Player
@@ -82,8 +83,8 @@ def run_workflow(
 def _build(
     workflow: Workflow, folder: RunFolder, console: Console, stack: ExitStack, point: ResumePoint | None
 ) -> Trainer:
-    config, base = workflow.spec.config, workflow.path.parent
-    held_out = tasks_of(config.data, config.data.val_files, "val", base=base, tell=console.note)
+    config = workflow.spec.config
+    held_out = read_held_out(workflow, console.note)
     with console.making_model() as progress:
         train = training_tasks(workflow, console, progress)
         loader, total_steps = open_loader(workflow, train)
@@ -98,7 +99,8 @@ def _build(
     player = open_player(workflow, pool, failures_dir=folder.failures, usage=usage, trace=trace)
     stack.callback(player.close)
     nodes = build_learn_nodes(workflow, pool, usage)
-    console.begin(workflow, total_steps=total_steps, num_train=len(train), num_held_out=len(held_out))
+    num_held_out = sum(len(one.tasks) for one in held_out)
+    console.begin(workflow, total_steps=total_steps, num_train=len(train), num_held_out=num_held_out)
     ledger = Ledger([group.name for group in workflow.groups], usage)
     supply = Supply(
         workflow, loader=loader, player=player, scorer=scorer_of(nodes), ledger=ledger, trace=trace
@@ -116,7 +118,7 @@ def _build(
         ),
         learn_nodes=nodes,
         supply=supply,
-        val_tasks=held_out[: config.data.val_max_prompts],
+        held_out=held_out,
         recorder=recorder,
         trace=trace,
         ledger=ledger,

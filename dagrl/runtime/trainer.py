@@ -14,6 +14,8 @@ from dagrl.nodes.base import AnyLearnNode, stateful
 from dagrl.nodes.reward import scorer_of
 from dagrl.runtime.evaluate import Evaluation, evaluate
 from dagrl.runtime.executor import Executor
+from dagrl.runtime.held_out import HeldOut
+from dagrl.runtime.held_out_scores import detailed_scores
 from dagrl.runtime.ledger import Ledger
 from dagrl.runtime.player import Player
 from dagrl.runtime.recorder import Recorder
@@ -21,7 +23,7 @@ from dagrl.runtime.summary import step_metrics
 from dagrl.runtime.supply import Supply
 from dagrl.runtime.trace import Trace
 from dagrl.trace_events import EVALUATE, LEARN, PLAY, WRITE
-from dagrl.types import Metrics, Task
+from dagrl.types import Metrics
 from dagrl.workflow.budgets import Budget, budgets
 from dagrl.workflow.graph import Workflow
 
@@ -32,10 +34,11 @@ class TrainingReport:
 
     num_steps: int
     """Steps finished."""
-    before: Evaluation | None
-    after: Evaluation | None
+    before: tuple[Evaluation, ...]
+    """By held-out set, the one that counts first; empty where it was not measured."""
+    after: tuple[Evaluation, ...]
     without: tuple[Evaluation, ...]
-    """The team at the end, with one agent's text left out."""
+    """The team at the end, with one agent's text left out, on the set that counts."""
     stopped_by: int | None
     """Number of the signal that ended the run early; None where it came to its end."""
     spent: Budget | None
@@ -46,9 +49,9 @@ class TrainingReport:
         """Whether held-out accuracy rose by `least`; true where nothing was asked for."""
         if least is None:
             return True
-        if self.before is None or self.after is None:
+        if not self.before or not self.after:
             return False
-        return self.after.accuracy.mean - self.before.accuracy.mean >= least
+        return self.after[0].accuracy.mean - self.before[0].accuracy.mean >= least
 
 
 class Trainer:
@@ -62,7 +65,7 @@ class Trainer:
         executor: Executor,
         learn_nodes: Mapping[str, AnyLearnNode],
         supply: Supply,
-        val_tasks: Sequence[Task],
+        held_out: Sequence[HeldOut],
         recorder: Recorder,
         trace: Trace,
         ledger: Ledger,
@@ -74,14 +77,14 @@ class Trainer:
         self._executor = executor
         self._learn_nodes = learn_nodes
         self._supply = supply
-        self._val_tasks = val_tasks
+        self._held_out = tuple(held_out)
         self._recorder = recorder
         self._trace = trace
         self._ledger = ledger
         self._total_steps = total_steps
         self._step = 0
-        self._before: Evaluation | None = None
-        self._latest: Evaluation | None = None
+        self._before: tuple[Evaluation, ...] = ()
+        self._latest: tuple[Evaluation, ...] = ()
         self._stopped_by: int | None = None
         self._saved_at = time.monotonic()
         self._seconds_before = 0.0
@@ -104,25 +107,24 @@ class Trainer:
         """All steps, with the evaluations and checkpoints that fall due."""
         trainer = self._config.trainer
         self._saved_at = time.monotonic()
-        has_val = len(self._val_tasks) > 0
         self._started = time.perf_counter()
         if (spent := self._spent) is not None:
             self._recorder.note(f"config.stop_when: the budget is spent ({spent}): nothing more is trained")
-        if has_val and trainer.val_before_train and self._before is None:
+        if trainer.val_before_train and not self._before:
             self._before = self._latest = await self._evaluate()
         while self._step < self._total_steps and not self.is_stopping and (spent := self._spent) is None:
             await self._run_step()
             is_last = self._step == self._total_steps or self._spent is not None
-            if has_val and trainer.test_freq and self._step % trainer.test_freq == 0 and not is_last:
+            if trainer.test_freq and self._step % trainer.test_freq == 0 and not is_last:
                 self._latest = await self._evaluate()
             if self._is_save_due and not is_last and not self.is_stopping:
                 self._save()
         checkpoint = self._save()
         without: tuple[Evaluation, ...] = ()
-        if has_val and not self.is_stopping:
-            if self._latest is None or self._latest.step < self._step:
+        if self._held_out and not self.is_stopping:
+            if not self._latest or self._latest[0].step < self._step:
                 self._latest = await self._evaluate()
-            without = tuple([await self._evaluate(without=node_id) for node_id in trainer.val_without])
+            without = await self._judge([(self._held_out[0], node_id) for node_id in trainer.val_without])
         return TrainingReport(
             num_steps=self._step,
             before=self._before,
@@ -143,8 +145,8 @@ class Trainer:
             "ledger": self._ledger.state_dict(),
             "seconds": self._seconds,
             "executor": self._executor.state_dict(),
-            "before": None if self._before is None else self._before.state_dict(),
-            "latest": None if self._latest is None else self._latest.state_dict(),
+            "before": [one.state_dict() for one in self._before],
+            "latest": [one.state_dict() for one in self._latest],
             "nodes": {name: node.state_dict() for name, node in stateful(self._learn_nodes).items()},
         }
 
@@ -162,8 +164,8 @@ class Trainer:
         self._seconds_before = state["seconds"]
         self._executor.load_state_dict(state["executor"])
         self._recorder.load_state_dict(state)
-        self._before = None if state["before"] is None else Evaluation.of_state(state["before"])
-        self._latest = None if state["latest"] is None else Evaluation.of_state(state["latest"])
+        self._before = tuple(map(Evaluation.of_state, state["before"]))
+        self._latest = tuple(map(Evaluation.of_state, state["latest"]))
         for name, node in stateful(self._learn_nodes).items():
             node.load_state_dict(state["nodes"][name])
 
@@ -211,22 +213,36 @@ class Trainer:
             return True
         return minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
 
-    async def _evaluate(self, without: str | None = None) -> Evaluation:
-        rollout, data = self._config.rollout, self._config.data
-        with self._trace.after_step(self._step, EVALUATE, is_played=True):
-            evaluation = await evaluate(
-                self._player,
-                scorer_of(self._learn_nodes),
-                self._val_tasks,
-                step=self._step,
-                num_samples=rollout.val_kwargs.n,
-                batch_size=data.val_batch_size,
-                without=without,
-            )
-        num_asked = len(self._val_tasks) * rollout.val_kwargs.n
-        self._recorder.ledger(self._ledger.settle_evaluation(evaluation, num_asked))
-        self._recorder.evaluation(evaluation, self._totals())
-        return evaluation
+    async def _evaluate(self) -> tuple[Evaluation, ...]:
+        """The whole team on every held-out set."""
+        return await self._judge([(held_out, None) for held_out in self._held_out])
+
+    async def _judge(self, wanted: Sequence[tuple[HeldOut, str | None]]) -> tuple[Evaluation, ...]:
+        """Each set, without the text of a node where one is named. Between steps nothing is in play, and what waits for
+        the next step is left as it is."""
+        names = [group.name for group in self._workflow.groups]
+        found: list[Evaluation] = []
+        metrics: Metrics = {}
+        for held_out, without in wanted:
+            with self._trace.after_step(self._step, EVALUATE, is_played=True):
+                evaluation = await evaluate(
+                    self._player,
+                    scorer_of(self._learn_nodes),
+                    held_out.tasks,
+                    step=self._step,
+                    held_out=held_out.spec,
+                    batch_size=self._config.data.val_batch_size,
+                    without=without,
+                )
+            self._recorder.ledger(self._ledger.settle_evaluation(evaluation, held_out.num_samples))
+            self._recorder.evaluation(evaluation)
+            found.append(evaluation)
+            metrics |= evaluation.metrics()
+            if without is None:
+                metrics |= detailed_scores(evaluation, held_out.tasks, held_out.spec.k, names)
+        if found:
+            self._recorder.scores(self._step, metrics | self._totals())
+        return tuple(found)
 
     def _totals(self) -> Metrics:
         """What the run has used so far, earlier parts included."""
@@ -239,8 +255,9 @@ class Trainer:
     @property
     def _spent(self) -> Budget | None:
         """The first budget that is used up."""
-        latest = self._latest
-        accuracy = {} if latest is None or not latest.num_problems else {"val/accuracy": latest.accuracy.mean}
+        numbers = self._totals()
+        if self._latest and self._latest[0].num_problems:
+            numbers["val/accuracy"] = self._latest[0].accuracy.mean
         limits = self._config.stop_when.model_dump()
-        return next((one for one in budgets(limits, self._totals() | accuracy) if one.is_spent), None)
+        return next((one for one in budgets(limits, numbers) if one.is_spent), None)
 

@@ -47,9 +47,10 @@ class TrajectoryLog:
         """The trajectories that step `step` trained on."""
         return self._write(f"step_{step:06d}.parquet", step, experience)
 
-    def write_evaluation(self, step: int, experience: Experience, without: str | None = None) -> Path:
-        """Held-out trajectories after `step` steps; `without` names the node whose text was left out."""
-        suffix = "" if without is None else f"_without_{without}"
+    def write_evaluation(self, step: int, experience: Experience, without: str | None = None, of: str = "") -> Path:
+        """Held-out trajectories after `step` steps; `without` names the node whose text was left out, `of` the set
+        where it is not the one that the run goes by: `eval_000040@aime_without_scout.parquet`."""
+        suffix = (f"@{of}" if of else "") + ("" if without is None else f"_without_{without}")
         return self._write(f"eval_{step:06d}{suffix}.parquet", step, experience)
 
     def _write(self, name: str, step: int, experience: Experience) -> Path:

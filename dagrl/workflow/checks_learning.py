@@ -9,6 +9,7 @@ from dagrl.errors import Finding
 from dagrl.workflow.algorithm_section import ADV_ESTIMATORS, PAPER_NAMES, POLICY_LOSSES
 from dagrl.workflow.facts import Facts
 from dagrl.workflow.groups import AgentGroup
+from dagrl.workflow.held_out import held_out_sets
 from dagrl.workflow.kinds import Node, NodeKind, is_chained
 from dagrl.workflow.nearest import did_you_mean
 from dagrl.workflow.outline import Outline, kind
@@ -197,13 +198,13 @@ def _evaluations(facts: Facts) -> list[Finding]:
         "min_improvement": trainer.min_improvement is not None,
         "val_without": bool(trainer.val_without),
     }
-    if not facts.spec.config.data.val_files:
+    if not held_out_sets(facts.spec.config):
         return [
             facts.outline.fault(
                 "E407",
                 f"trainer.{name} asks for evaluations, but there is no held-out data",
                 place,
-                hint=f"give data.val_files, or leave {name} out",
+                hint=f"give data.val_files or trainer.eval, or leave {name} out",
             )
             for name, asks in asking.items()
             if asks

@@ -161,7 +161,7 @@ def anchor_paths(root: Item, main_file: str | None) -> Item:
 
 
 PATH_KEYS = ("process_path", "env_path", "executable_ref", "fn", "when", "recipe", "adv_estimator", "policy_loss",
-             "train_files", "val_files", "path", "tokenizer")  # fmt: skip
+             "train_files", "val_files", "files", "path", "tokenizer")  # fmt: skip
 """Keys whose texts may be paths of files."""
 
 

@@ -148,13 +148,13 @@ class DataSpec(Spec):
     train_files: Paths = ()
     """Parquet, jsonl or json files, or Hugging Face names (`name` or `name:split`)."""
     val_files: Paths = ()
-    """Held-out problems, in the same forms; none if empty."""
+    """Held-out problems, in the same forms; none if empty. Several sets: `trainer.eval`."""
     train_batch_size: PositiveInt = 64
     """Prompts per step."""
     val_batch_size: PositiveInt | None = None
     """Held-out prompts played at once; all, if not given."""
     val_max_prompts: PositiveInt | None = None
-    """Only the first so many held-out prompts; all, if not given."""
+    """Only the first so many held-out prompts, of each set; all, if not given."""
     shuffle: bool = True
     """A new order of the training data in every epoch, from `trainer.seed`."""
     max_prompt_length: PositiveInt | None = None
@@ -274,6 +274,31 @@ class CriticSpec(UpdateSpec):
     """Huber instead of squared error (MARFT: 10)."""
 
 
+class EvalSetSpec(Spec):
+    """One of several held-out sets, and how all agents sample on it; what is not given comes from `rollout.val_kwargs`.
+    """
+
+    name: str | None = None
+    """In metrics (`val/<name>/…`) and names of files; that of its first file, without folder and ending, if not
+    given."""
+    files: Annotated[Paths, Field(min_length=1)]
+    """Its problems, in the forms of `data.train_files`."""
+    k: PositiveInt | None = None
+    """Samples of each problem; `rollout.val_kwargs.n` if not given."""
+    temperature: NonNegative | None = None
+    """0 is greedy."""
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Smallest set of likeliest tokens whose probabilities sum to this."""
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    """Number of likeliest tokens kept; 0 or -1 keeps all."""
+    min_p: Fraction | None = None
+    """Least probability of a token, as a share of the likeliest one's."""
+    max_tokens: PositiveInt | None = None
+    """Longest response of one turn, of every agent."""
+    seed: int | None = None
+    """Replaces `trainer.seed` for these draws."""
+
+
 class TrainerSpec(Spec):
     total_steps: PositiveInt | None = None
     """Length of the run in steps; counted from `total_epochs` if not given."""
@@ -294,6 +319,12 @@ class TrainerSpec(Spec):
     given."""
     test_freq: Count = 0
     """Steps between evaluations on the held-out set; 0 only before (`val_before_train`) and after the training."""
+    eval: tuple[EvalSetSpec, ...] = ()
+    """Several held-out sets, each with its own sampling, in place of `data.val_files`."""
+    best_set: str | None = None
+    """The set of `eval` that counts: its scores are also `val/accuracy` and the like, which the best checkpoint,
+    `min_improvement` and `stop_when.held_out_accuracy` go by, and `val_without` is played on it; the first if not
+    given."""
     val_before_train: bool = True
     """Evaluates before the first step, so that there is something to compare with."""
     val_without: tuple[str, ...] = ()

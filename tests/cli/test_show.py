@@ -94,7 +94,7 @@ def test_long_texts_are_cut_unless_asked_for(tmp_path: Path, capsys: pytest.Capt
         (["--eval"], 2, "no held-out trajectories"),
         (["--without", "think"], 2, "val_without names"),
         (["--judged", "latest"], 2, "`dagrl eval` has kept none"),
-        (["--judged", "latest", "--step", "2"], 2, "leave --step, --eval and --without out"),
+        (["--judged", "latest", "--step", "2"], 2, "leave --step, --eval, --set and --without out"),
     ],
 )
 def test_what_cannot_be_shown_is_told(

@@ -11,6 +11,7 @@ import pytest
 
 from dagrl.errors import WorkflowError
 from dagrl.runtime.console import Console
+from dagrl.runtime.metrics import read_metrics
 from dagrl.runtime.resume import find_point
 from dagrl.runtime.run_folder import RunFolder
 from dagrl.runtime.session import run_workflow
@@ -139,10 +140,31 @@ def test_nodes_that_would_work_on_dropped_samples_and_single_samples_are_refused
         run(tmp_path, made | {"nodes": nodes}, *([] if change else ["rollout.n=1"]))
 
 
+SETS = "trainer.eval=[{name: warm, files: val.jsonl, k: 2, temperature: 1.0}, {name: greedy, files: val.jsonl}]"
+
+
+@pytest.mark.slow
+def test_an_evaluation_throws_away_nothing_that_waits_for_the_next_step_and_changes_no_update(tmp_path):
+    options = ("trainer.total_steps=3", "trainer.save_freq=1")
+    alone = run(tmp_path / "alone", sampled(oversample=3), *options)
+    judged = run(tmp_path / "judged", sampled(oversample=3), *options, SETS, "trainer.test_freq=1")
+    assert any(row["carried"] for row in ledger(alone)), "nothing is in flight where the evaluations come"
+    kept = ("step", "tasks", "issued", "trained", "dropped", "carried", "agents")
+    assert [[row[name] for name in kept] for row in ledger(judged)] == [
+        [row[name] for name in kept] for row in ledger(alone)
+    ]
+    parts = [fingerprint(one.folder) for one in (alone, judged)]
+    logs = [{name: one for name, one in part.items() if not name.endswith(".jsonl")} for part in parts]
+    assert logs[0] == logs[1]
+    rows = [row for row in read_metrics(judged.folder / "metrics.jsonl") if "val/accuracy" in row]
+    assert [row["step"] for row in rows] == [0, 1, 2, 3]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("credit", [None, {"rule": "siblings"}])
 def test_a_resumed_run_with_prompts_carried_over_is_byte_for_byte_the_one_never_stopped(tmp_path, credit):
-    ran = run(tmp_path, sampled(oversample=3, credit=credit), "trainer.total_steps=3", "trainer.save_freq=1")
+    options = ("trainer.total_steps=3", "trainer.save_freq=1", "trainer.test_freq=2", SETS)
+    ran = run(tmp_path, sampled(oversample=3, credit=credit), *options)
     assert ledger(ran)[0]["carried"], "nothing waits at the checkpoint that is resumed"
     resumed = tmp_path / "resumed"
     shutil.copytree(ran.folder, resumed)

@@ -77,8 +77,8 @@ def _evaluation(solved: list[float], step: int, without: str | None = None) -> E
 @dataclass
 class _Report:
     num_steps: int = 20
-    before: Evaluation | None = None
-    after: Evaluation | None = None
+    before: tuple[Evaluation, ...] = ()
+    after: tuple[Evaluation, ...] = ()
     without: tuple[Evaluation, ...] = ()
     stopped_by: int | None = None
     spent: Budget | None = None
@@ -188,7 +188,7 @@ def test_the_report_gives_before_after_gain_and_what_each_agent_brings(tmp_path:
     before = _evaluation([0.0] * 80 + [1.0] * 20, 0)
     after = _evaluation([0.0] * 20 + [1.0] * 80, 20)
     without = _evaluation([0.0] * 100, 20, "reasoner")
-    report = _Report(before=before, after=after, without=(without,), checkpoint=tmp_path)
+    report = _Report(before=(before,), after=(after,), without=(without,), checkpoint=tmp_path)
     text = "\n".join(report_lines(report, Path("runs/x"), 20, 65.0))
     assert "Done: 20 of 20 steps in 1m05s." in text
     assert "before                   0.200 [0.133, 0.289]  100 problems, after step 0" in text

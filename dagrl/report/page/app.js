@@ -269,7 +269,7 @@ function chosenConversation(one, run, file) {
 async function taskTab(run, params) {
   const { files } = await ask("task", { run: run.name, task: params.task || "" });
   if (files.length === 0) return [empty("Not found", `No file of this run has the task ${params.task}.`)];
-  const whole = files.filter((file) => !file.file.includes("_without_"));
+  const whole = files.filter((file) => !file.file.includes("_without_") && !file.file.includes("@"));
   const wanted = params.files ? params.files.split(",") : [0, 0.5, 1].map((share) => whole[Math.round(share * (whole.length - 1))].file);
   const shown = files.filter((file) => wanted.includes(file.file));
   const pairs = shown.map((file) => [file, file.rows[0].trajectory]);

@@ -22,6 +22,10 @@ function family(name) {
     [/^(perf\/seconds)\/(.+)$/, (m) => [m[1], m[2]]],
     [/^(trajectory\/ended)\/(.+)$/, (m) => [m[1], m[2]]],
     [/^(reward\/parts)\/(.+)$/, (m) => [m[1], m[2]]],
+    [/^(val\/without)\/(.+)\/([^/]+)$/, (m) => [`${m[1]}/${m[3]}`, m[2]]],
+    [/^(val\/(?:[^/]+\/)?agent)_([^/]+)\/(.+)$/, (m) => [`${m[1]}/${m[3]}`, m[2]]],
+    [/^(val\/(?:[^/]+\/)?round)_(\d+)\/accuracy$/, (m) => [m[1], m[2]]],
+    [/^val\/([^/]+)\/(accuracy|accuracy_first_round|problems|failed|unknown|pass_at_k|maj_at_k)$/, (m) => [`val/set/${m[2]}`, m[1]]],
     [/^val\/(.+)\/reward$/, (m) => ["val/source", m[1]]],
   ];
   for (const [pattern, split] of patterns) {

@@ -19,6 +19,7 @@ from dagrl.runtime.forecast.footprint import LargestTensor, Memory
 from dagrl.runtime.forecast.node_work import NodeWork, Rates, node_works
 from dagrl.runtime.forecast.rehearsal import Rehearsal, rehearse
 from dagrl.runtime.forecast.sizes import ModelSize, read_size
+from dagrl.runtime.held_out import HeldOut, read_held_out, sampling_as
 from dagrl.runtime.plan import make_plan
 from dagrl.runtime.session import optimizer_steps, prepare_process
 from dagrl.types import Task
@@ -53,9 +54,9 @@ class Forecast:
     prompt_mean: float = 0.0
     prompt_longest: int = 0
     evaluations: int = 0
-    """Over the whole run, the ones without an agent included."""
+    """Of a set each, over the whole run, the ones without an agent included."""
     held_out_tokens: float = 0.0
-    """Generated in one evaluation."""
+    """Generated in one evaluation, in the mean."""
     extra: dict[str, int] = field(default_factory=dict)
     """By node: rollouts besides those that are trained on, at most."""
     num_prompts: int = 0
@@ -119,7 +120,7 @@ class _Forecaster:
         self._critics: dict[int, ModelSize] = {}
         data = self._config.data
         self._train = self._tasks(data.train_files, "train")
-        self._held_out = self._tasks(data.val_files, "val")[: data.val_max_prompts]
+        self._held_out = read_held_out(workflow, lambda line: None)
 
     def _tasks(self, files: Sequence[str], split_name: str) -> list[Task]:
         """As the run reads them; it is the run that tells which rows it leaves out."""
@@ -139,7 +140,7 @@ class _Forecaster:
             most_prompts=most_prompts(self._workflow),
             num_rows=len(self._train),
             rehearsed_rows=len(rows),
-            evaluations=_evaluations(self._workflow, steps) if self._held_out else 0,
+            evaluations=len(_evaluations(self._workflow, steps, self._held_out)),
             schedule=schedule(self._workflow, steps),
             optimizer_steps=_named(optimizer_steps(self._workflow, steps), self._workflow),
             num_checkpoints=footprint.num_checkpoints(trainer, steps),
@@ -154,16 +155,21 @@ class _Forecaster:
 
     def _bound(self, found: Forecast) -> None:
         """What no run of this workflow can pass."""
-        rollout, held_out = self._config.rollout, len(self._held_out) * self._config.rollout.val_kwargs.n
+        rollout = self._config.rollout
         speakers = [node for node in self._workflow.play if node.kind is NodeKind.ROLLOUT]
         played = found.most_prompts * rollout.n + sum(found.extra.values())
-        trained, judged = played * found.steps, held_out * found.evaluations
+        evaluations = _evaluations(self._workflow, found.steps, self._held_out)
+        trained, judged = played * found.steps, sum(one.num_samples for one in evaluations)
         room = rollout.max_context_len - 1
         per_sample = sum(min(node.sampling.max_tokens, room) * node.options.num_parallel for node in speakers)
-        per_val = sum(min(node.val_sampling.max_tokens, room) * node.options.num_parallel for node in speakers)
+        judged_tokens = sum(
+            one.num_samples * min(one.spec.params(node.val_sampling).max_tokens, room) * node.options.num_parallel
+            for one in evaluations
+            for node in speakers
+        )
         num_envs = sum(len(unit.node.options.env_path) for unit in make_plan(self._workflow).envs.values())
         found.at_most = {
-            "tokens": rollout.max_rounds * (per_sample * trained + per_val * judged),
+            "tokens": rollout.max_rounds * (per_sample * trained + judged_tokens),
             "env_calls": num_envs * (1 + rollout.max_rounds) * (trained + judged),
             "judge_calls": trained * _num_judges(self._workflow) + judged * min(_num_judges(self._workflow), 1),
         }
@@ -220,9 +226,9 @@ class _Forecaster:
         if not played.num_trajectories:
             return
         if found.evaluations:
-            judged = rehearse(self._workflow, _spread(self._held_out), self._tokenizers.__getitem__, "val")
-            share = len(self._held_out) * self._config.rollout.val_kwargs.n / max(judged.num_trajectories, 1)
-            found.held_out_tokens = share * sum(turn.response for turns in judged.turns.values() for turn in turns)
+            tokens = {one.spec.name: self._held_out_tokens(one) for one in self._held_out}
+            evaluations = _evaluations(self._workflow, found.steps, self._held_out)
+            found.held_out_tokens = sum(tokens[one.spec.name] for one in evaluations) / len(evaluations)
         rates = self._rates() if len(self._sizes) == len(self._workflow.groups) and self._knows_critics() else None
         found.nodes = node_works(
             self._workflow, played, found.trajectories, found.steps, rates, num_extra=sum(found.extra.values())
@@ -232,6 +238,13 @@ class _Forecaster:
             sum(work.turns for work in found.nodes), sum(work.prompt_tokens for work in found.nodes), found.tokens
         )
         self._weigh(found, played)
+
+    def _held_out_tokens(self, held_out: HeldOut) -> float:
+        """Generated in one evaluation of a set."""
+        workflow = sampling_as(self._workflow, held_out.spec)
+        judged = rehearse(workflow, _spread(held_out.tasks), self._tokenizers.__getitem__, "val")
+        share = held_out.num_samples / max(judged.num_trajectories, 1)
+        return share * sum(turn.response for turns in judged.turns.values() for turn in turns)
 
     def _rates(self) -> Rates:
         """Measured for the first agent's model; all agents are taken to run on its device."""
@@ -286,11 +299,12 @@ def _named(counts: Mapping[str, int], workflow: Workflow) -> dict[str, int]:
     return found
 
 
-def _evaluations(workflow: Workflow, steps: int) -> int:
-    """Before, in between, after, and after without each of `val_without`."""
+def _evaluations(workflow: Workflow, steps: int, held_out: Sequence[HeldOut]) -> list[HeldOut]:
+    """What is evaluated over the run: all sets before, in between and after, and after it the one that counts without
+    each of `val_without`."""
     trainer = workflow.spec.config.trainer
     between = (steps - 1) // trainer.test_freq if trainer.test_freq else 0
-    return int(trainer.val_before_train) + between + 1 + len(trainer.val_without)
+    return [*held_out] * (int(trainer.val_before_train) + between + 1) + [*held_out[:1]] * len(trainer.val_without)
 
 
 def _num_judges(workflow: Workflow) -> int:
