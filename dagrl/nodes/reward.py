@@ -18,6 +18,7 @@ from dagrl.nodes.usage import Usage
 from dagrl.rewards import REWARDS
 from dagrl.rewards.judge import Rubric
 from dagrl.rewards.runner import RewardResult, call_own_reward, call_reward
+from dagrl.rewards.verdicts import confusion, is_verdict
 from dagrl.types import SOLVED, Metrics, Trajectory, Turn
 from dagrl.workflow import plugins
 from dagrl.workflow.graph import Workflow
@@ -242,5 +243,7 @@ def reward_summary(trajectories: Sequence[Trajectory]) -> Metrics:
     for trajectory in scored:
         for turn in trajectory.turns:
             for name, value in turn.reward_parts.items():
-                parts.setdefault(name, []).append(value)
-    return metrics | {f"parts/{name}": sum(values) / len(values) for name, values in sorted(parts.items())}
+                if not is_verdict(name):
+                    parts.setdefault(name, []).append(value)
+    metrics |= {f"parts/{name}": sum(values) / len(values) for name, values in sorted(parts.items())}
+    return metrics | confusion(scored)

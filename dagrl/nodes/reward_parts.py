@@ -9,6 +9,7 @@ from typing import Protocol
 from dagrl.errors import UserCodeError
 from dagrl.nodes.usage import Usage
 from dagrl.rewards.runner import RewardResult
+from dagrl.rewards.verdicts import is_verdict
 from dagrl.types import Trajectory
 
 Judge = Callable[[Trajectory], RewardResult | None]
@@ -66,4 +67,5 @@ class RewardPart:
         """What goes to the metrics: the score before it is weighed, and the function's own numbers."""
         if self.name is None:
             return dict(result.parts)
-        return {self.name: result.score, **{f"{self.name}/{key}": value for key, value in result.parts.items()}}
+        own = {key if is_verdict(key) else f"{self.name}/{key}": value for key, value in result.parts.items()}
+        return {self.name: result.score, **own}

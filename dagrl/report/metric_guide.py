@@ -11,6 +11,7 @@ from typing import Any
 from dagrl.report.guide import CRITIC, HEADLINE, LEDGER, OTHER, POLICY, SECTIONS, SPEED, TRAJECTORIES, Guide
 from dagrl.report.held_out_guide import HELD_OUT_GUIDES
 from dagrl.report.policy_guide import POLICY_GUIDES
+from dagrl.report.role_guide import ROLE_GUIDES
 
 _GUIDES: Mapping[str, Guide] = {
     # Reward
@@ -89,6 +90,7 @@ _GUIDES: Mapping[str, Guide] = {
     "sampling/extra_batches": Guide(
         title="Extra batches", meaning="How often this step asked for more prompts.", section=SPEED
     ),
+    **ROLE_GUIDES,
     **HELD_OUT_GUIDES,
     "reward/std": Guide(
         title="Spread of reward",

@@ -12,6 +12,7 @@ from typing import Any
 
 from dagrl.errors import DagrlError, TimeUp, UserCodeError, boundary, show
 from dagrl.limits import contained, time_limit
+from dagrl.rewards import verdicts
 from dagrl.types import LARGEST_REWARD, Trajectory
 
 SCORE = "score"
@@ -150,7 +151,11 @@ class _Check:
         rest = {name: part for name, part in told.items() if name != SCORE and isinstance(part, numbers.Real)}
         for name, part in rest.items():
             self._number(float(part), f"gave '{name}':")
-        return {name: float(part) for name, part in rest.items()}
+        try:
+            judged = verdicts.as_parts(told.get(verdicts.KEY, {}))
+        except ValueError as error:
+            raise self._error(f"gave a '{verdicts.KEY}' that {error}") from None
+        return {name: float(part) for name, part in rest.items()} | judged
 
     def _group(self, key: Any, trajectory: Trajectory) -> int:
         groups = sorted({turn.agent_group for turn in trajectory.turns})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dagrl.rewards.verdicts import confusion
 from dagrl.runtime.evaluate import Evaluation, known, solved_shares
 from dagrl.runtime.judgement import judge_samples
 from dagrl.runtime.statistics import mean_interval
@@ -15,6 +16,7 @@ def detailed_scores(evaluation: Evaluation, tasks: Sequence[Task], k: int, agent
     group."""
     trajectories = evaluation.trajectories
     metrics = _of_rounds(tasks, trajectories) | _of_agents(trajectories, agent_names)
+    metrics |= confusion([one for one in trajectories if one.unscored is None])
     if k > 1:
         scores = judge_samples(tasks, trajectories, num_samples=k, agent_names=agent_names).scores[0]
         metrics |= {"pass_at_k": scores.passes[k].mean, "maj_at_k": scores.majority.mean}

@@ -62,7 +62,7 @@ def recompute_step(workflow: Workflow, path: Path, row: Row, found: Recomputed) 
     where = f"metrics.jsonl step {row['step']}"
     metrics = agent_metrics(workflow.groups, experience)
     if _is_complete(workflow, logged, row):
-        metrics |= trajectory_metrics(experience, int(row["trajectory/failed"]))
+        metrics |= trajectory_metrics(workflow, experience, int(row["trajectory/failed"]))
         metrics |= {f"reward/{name}": value for name, value in _rewards(workflow, logged, step).items()}
     else:
         found.left_out.add("means over trajectories, where one ended before anybody spoke: the log has no row of it")

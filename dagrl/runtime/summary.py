@@ -7,16 +7,24 @@ from collections.abc import Sequence
 
 from dagrl.experience import Experience
 from dagrl.runtime.repetition import repetition_metrics
+from dagrl.runtime.roles import ending_metrics, role_metrics, trained_shares
 from dagrl.types import FailedTrajectory, Metrics
+from dagrl.workflow.graph import Workflow
 from dagrl.workflow.groups import AgentGroup
+from dagrl.workflow.kinds import Node, NodeKind
 
 
-def step_metrics(groups: Sequence[AgentGroup], experience: Experience, failed: Sequence[FailedTrajectory]) -> Metrics:
-    """Numbers under `trajectory/…` and `agent_<name>/…`; faults are counted by kind."""
-    metrics = trajectory_metrics(experience, len(failed))
+def step_metrics(
+    workflow: Workflow, experience: Experience, failed: Sequence[FailedTrajectory], *, step: int
+) -> Metrics:
+    """Numbers of step `step` (from 0) under `trajectory/…`, `agent_<name>/…` and `role/<node>/…`; faults are counted by
+    kind."""
+    metrics = trajectory_metrics(workflow, experience, len(failed))
     for kind, count in sorted(Counter(one.kind for one in failed).items()):
         metrics[f"trajectory/failed/{kind}"] = float(count)
-    return metrics | agent_metrics(groups, experience)
+    trained = {node.agent_group for node in workflow.live(step) if node.kind is NodeKind.TRAIN_ACTOR}
+    roles = [node.node_id for node in _speakers(workflow) if node.agent_group in trained]
+    return metrics | trained_shares(experience, roles) | agent_metrics(workflow.groups, experience)
 
 
 def agent_metrics(groups: Sequence[AgentGroup], experience: Experience) -> Metrics:
@@ -27,8 +35,8 @@ def agent_metrics(groups: Sequence[AgentGroup], experience: Experience) -> Metri
     return metrics | repetition_metrics(groups, experience.trajectories)
 
 
-def trajectory_metrics(experience: Experience, num_failed: int) -> Metrics:
-    """Numbers under `trajectory/…`."""
+def trajectory_metrics(workflow: Workflow, experience: Experience, num_failed: int) -> Metrics:
+    """Numbers under `trajectory/…` and `role/<node>/…`, over all conversations of a step."""
     trajectories = experience.trajectories
     count = len(trajectories)
     metrics = {
@@ -41,7 +49,13 @@ def trajectory_metrics(experience: Experience, num_failed: int) -> Metrics:
         metrics["trajectory/turns"] = len(experience.turns) / count
         ends = Counter(str(one.stop_reason) for one in trajectories)
         metrics |= {f"trajectory/ended/{reason}": number / count for reason, number in sorted(ends.items())}
-    return metrics
+    roles = [node.node_id for node in _speakers(workflow)]
+    metrics |= ending_metrics(experience, roles, workflow.spec.config.rollout.max_rounds)
+    return metrics | role_metrics(experience, roles)
+
+
+def _speakers(workflow: Workflow) -> list[Node]:
+    return [node for node in workflow.play if node.kind is NodeKind.ROLLOUT]
 
 
 def _of_agent(group: AgentGroup, experience: Experience) -> Metrics:

@@ -178,7 +178,7 @@ class Trainer:
                 experience = collate(trajectories, use_all_traj=rollout.use_all_traj)
                 learnt = await self._executor.learn(experience, step) if len(experience.turns) else None
                 books = self._supply.end()
-                metrics = told | step_metrics(self._workflow.groups, experience, books.failed)
+                metrics = told | step_metrics(self._workflow, experience, books.failed, step=step)
             seconds: dict[str, float] = {"play": play.seconds}
             if learnt is not None:
                 metrics |= learnt.metrics

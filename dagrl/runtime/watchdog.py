@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, pvariance
 from typing import Any
 
+from dagrl.runtime.likely_causes import trained_share, who_talks, who_trains, why_still
 from dagrl.types import Metrics
 
 PATIENCE = 5
@@ -45,6 +46,8 @@ class Sign:
     is_there: Callable[[Metrics], bool]
     text: str
     """What it is, why it may be, what to change."""
+    here: Callable[[Metrics], str] = lambda metrics: ""
+    """What the metrics say about which of these it is; empty where they say nothing."""
 
 
 SIGNS: Sequence[Sign] = (
@@ -60,6 +63,7 @@ SIGNS: Sequence[Sign] = (
         text="the reward of the last steps is that of the first ones, within its noise: the updates are too small "
         "(raise actor.optim.lr, lower actor.kl_loss_coef), too noisy (raise rollout.n or data.train_batch_size), or "
         "the reward does not depend on what the agents do",
+        here=why_still,
     ),
     Sign(
         name="entropy_collapse",
@@ -90,6 +94,15 @@ SIGNS: Sequence[Sign] = (
         is_there=lambda m: _token_share(m) > MAX_TOKEN_SHARE,
         text="one agent says more than 95 % of all tokens: the others have gone silent or their max_tokens is small; "
         "algorithm.loss_agg_mode seq-mean-token-mean weighs agents by turns instead of tokens",
+        here=who_talks,
+    ),
+    Sign(
+        name="one_role_trains",
+        is_there=lambda m: trained_share(m) > MAX_TOKEN_SHARE >= _token_share(m),
+        text="one role has more than 95 % of the trained tokens although others speak: their samples are left out "
+        "(groups without signal, cut or failed samples), or all of them are short beside it; look at rewards by role "
+        "and at algorithm.group_by, or weigh turns instead of tokens (algorithm.loss_agg_mode)",
+        here=who_trains,
     ),
     Sign(
         name="repeats_itself",
@@ -142,7 +155,8 @@ class Watchdog:
             is_due = step - self._told.get(sign.name, -QUIET_STEPS) >= QUIET_STEPS
             if self._held[sign.name] >= PATIENCE and is_due:
                 self._told[sign.name] = step
-                told.append(f"{sign.name}: {sign.text}")
+                here = sign.here(seen)
+                told.append(f"{sign.name}: {sign.text}" + (f"; here {here}" if here else ""))
         return told
 
     def _has_reward_moved(self, step: int) -> bool:

@@ -100,7 +100,7 @@ def warnings(tmp_path: Path, say: Callable[[random.Random, list[str]], str], ste
 
         played = play(flow, Team(script), EnvRunner(), step=step)
         experience = collate(played.trajectories)
-        for line in watchdog.look(step + 1, step_metrics(flow.groups, experience, played.failed)):
+        for line in watchdog.look(step + 1, step_metrics(flow, experience, played.failed, step=step)):
             found.setdefault(line.split(":")[0], step + 1)
     return found
 

@@ -27,6 +27,7 @@ SICK = {
     "full_context": {"trajectory/ended/max_context": 0.5},
     "sampler_drift": {"agent_a/policy/sampler_gap_mean": 0.3},
     "one_agent_talks": {"agent_b/response_tokens": 0.1},
+    "one_role_trains": {"role/a/trained_share": 0.97, "role/b/trained_share": 0.03, "role/b/tokens": 6.0},
     "failing_trajectories": {"trajectory/failed": 3.0},
     "large_updates": {"agent_a/actor/kl": 0.9},
     "repeats_itself": {"agent_a/repeats_self": 0.95},
@@ -111,3 +112,47 @@ def test_a_watchdog_goes_on_from_its_state():
         first.look(step, HEALTHY | SICK["no_signal"])
     second.load_state_dict(first.state_dict())
     assert second.look(PATIENCE, HEALTHY | SICK["no_signal"])
+
+
+def warning(name, changes):
+    """What is told of a sign that holds."""
+    return next(line for lines in told(changes, PATIENCE) for line in lines if line.startswith(f"{name}: "))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "cause"),
+    [
+        ("one_agent_talks", {"agent_b/response_tokens": 0.1}, "here a says 99%; b says 0.1 tokens in a turn"),
+        (
+            "one_agent_talks",
+            {"agent_b/response_tokens": 0.1, "agent_b/empty": 0.9},
+            "here a says 99%; b is silent in 90% of its turns",
+        ),
+        (
+            "one_agent_talks",
+            {"agent_b/turns": 3.0},
+            "here a says 98%; b is asked in 3 turns of the step only",
+        ),
+        ("one_role_trains", SICK["one_role_trains"], "here a has 97.0%; b has 3.0% and says 6.0 tokens in a conv"),
+    ],
+)
+def test_a_warning_says_which_of_its_causes_it_is_as_far_as_the_numbers_say(name, changes, cause):
+    assert cause in warning(name, changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"agent_a/actor/kl": 1e-9}, "here no update moves a policy by more than 1.0e-09 nats"),
+        ({"trajectory/solved": 0.0}, "here no conversation is solved"),
+        ({}, "here a step of 64 trajectories sees no gain below 0.100"),
+    ],
+)
+def test_a_reward_that_stands_still_is_told_with_its_likely_cause(changes, cause):
+    watchdog = Watchdog()
+    lines = [
+        line
+        for step in range(1, 60)
+        for line in watchdog.look(step, HEALTHY | {"reward/mean": 0.2 + 0.05 * (step % 3)} | changes)
+    ]
+    assert len(lines) == 1 and cause in lines[0]

@@ -109,6 +109,16 @@ def test_the_last_verdict_counts_and_only_in_its_form(review: str, verdict: str 
     assert actor_verifier.score(first, judge="exact")[1, 0] == float(verdict == "approve")
 
 
+def test_the_verdict_stands_beside_what_it_should_have_been() -> None:
+    review = ("verifier", "<verify>approve</verify>", 1)
+    wrong, right = conversation(("solver", "\\boxed{5}"), review), conversation(("solver", "\\boxed{4}"), review)
+    assert actor_verifier.score(wrong, judge="exact")["verdict"] == {"verifier": ("approve", "reject")}
+    assert actor_verifier.score(right, judge="exact")["verdict"] == {"verifier": ("approve", "approve")}
+    silent = conversation(("solver", "\\boxed{4}"), ("verifier", "hm", 1))
+    assert actor_verifier.score(silent, judge="exact")["verdict"] == {"verifier": (None, "approve")}
+    assert actor_verifier.score(conversation(("solver", "\\boxed{4}")), judge="exact")["verdict"] == {}
+
+
 def test_each_try_is_paid_by_itself_and_the_last_one_counts() -> None:
     whole = conversation(
         ("solver", "\\boxed{5}"), ("verifier", "<verify>reject</verify>", 1), ("solver_again", "\\boxed{4}")
@@ -130,6 +140,18 @@ def test_a_solver_alone_is_scored_too() -> None:
     alone = conversation(("solver", "\\boxed{4}"))
     assert actor_verifier.score(alone, judge="exact")["score"] == 1.0
     assert not actor_verifier.is_rejected(alone)
+
+
+def test_a_final_answer_is_a_verdict_on_the_last_number_of_the_thinker() -> None:
+    verdicts = shipped("teams/thinker_verifier.py").verdicts
+    whole = conversation(
+        ("thinker", "7 + 5 = 12"), ("verifier", "Think again.", 1),
+        ("thinker", "12 - 8 = 4"), ("verifier", "<final_answer>4</final_answer>", 1),
+    )  # fmt: skip
+    assert verdicts(whole) == {"score": 0.0, "verdict": {"verifier": [("doubt", "doubt"), ("answer", "answer")]}}
+    hasty = conversation(("thinker", "7 + 5 = 12"), ("verifier", "<final_answer>12</final_answer>", 1))
+    assert verdicts(hasty)["verdict"] == {"verifier": [("answer", "doubt")]}
+    assert verdicts(conversation(("thinker", "<final_answer>4</final_answer>")))["verdict"] == {"verifier": []}
 
 
 def test_a_verifier_speaks_unless_the_thinker_ended_it() -> None:

@@ -136,6 +136,13 @@ def test_thinker_and_verifier_take_turns_until_a_final_answer(tmp_path: Path) ->
                 assert said in (list(turn["prompt_ids"])[-len(said) - 1 - cut : -1 - cut] for cut in (0, 1))
     assert {one[-1]["num_rounds"] for one in conversations(ran)} > {1}
     assert trained(ran) == {"thinker", "verifier"}
+    row, judged = ran.rows[0], [turn for turn in ran.turns() if turn["node"] == "verifier"]
+    assert row["reward/verdict/verifier/count"] == len(judged)
+    answers = sum(row[f"reward/verdict/verifier/answer/{truth}"] for truth in ("answer", "doubt"))
+    assert answers == pytest.approx(sum(not is_open(turn["response"]) for turn in judged) / len(judged))
+    assert row["trajectory/ended_early"] == pytest.approx(
+        row["role/thinker/ended_early"] + row["role/verifier/ended_early"]
+    )
 
 
 @pytest.mark.slow

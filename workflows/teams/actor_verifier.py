@@ -33,7 +33,8 @@ def score(trajectory: Trajectory, *, judge: Judge = "math") -> Rewards:
     solved = {turn.node_id: is_right(turn.response_text, trajectory.task, judge) for turn in trajectory.turns}
     first = solved.get("solver", False)
     verdict = _verdict(trajectory)
-    is_fair = verdict is not None and (verdict == "approve") == first
+    should = "approve" if first else "reject"
+    is_fair = verdict == should
     rewards = by_turn(trajectory, lambda turn: float(is_fair if turn.node_id == "verifier" else solved[turn.node_id]))
     return rewards | {
         "score": float(solved.get("solver_again", first)),
@@ -41,6 +42,7 @@ def score(trajectory: Trajectory, *, judge: Judge = "math") -> Rewards:
         "verdict_right": float(is_fair),
         "verdict_missing": float(verdict is None),
         "rejected": float(verdict == "reject"),
+        "verdict": {"verifier": (verdict, should)} if "verifier" in solved else {},
     }
 
 

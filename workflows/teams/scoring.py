@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from dagrl import Task, Trajectory, Turn
 from dagrl.rewards import REWARDS
@@ -12,9 +12,9 @@ from dagrl.rewards.math import boxed_exact_match
 
 Judge = Literal["exact", "math"]
 """exact compares numbers and texts; math asks math-verify as well whether they are equivalent."""
-Rewards = dict[str | tuple[int, int], float]
-"""`score` (what the conversation counts as), further numbers for the metrics, and (agent group, which of its turns) to
-reward."""
+Rewards = dict[str | tuple[int, int], Any]
+"""`score` (what the conversation counts as), further numbers for the metrics, `verdict` (who judged → what it said and
+what it should have said), and (agent group, which of its turns) to reward."""
 
 
 def is_right(text: str, task: Task, judge: Judge) -> bool:
