@@ -6,12 +6,14 @@ import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagrl.data.tables import Table, read_table
 from dagrl.errors import DataError
 from dagrl.types import Task
-from dagrl.workflow.sections import DataSpec
+
+if TYPE_CHECKING:
+    from dagrl.workflow.sections import DataSpec
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "prompt": ("prompt", "problem", "question"),
