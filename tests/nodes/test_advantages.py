@@ -60,6 +60,24 @@ def test_each_agent_by_itself_bootstraps_from_its_own_last_turn():
     assert experience.columns[Column.RETURNS].tolist() == pytest.approx([0.5, 0.25])
 
 
+@pytest.mark.parametrize("value", [0.25, None])
+def test_an_estimator_of_the_users_gets_all_agents_at_once_and_values_where_a_critic_wrote_them(value):
+    experience = filled([trajectory("a", [turn(0, 0, [1, 2]), turn(1, 0, [3])])], value=0.0 if value is None else value)
+    if value is None:
+        del experience.columns[Column.VALUES]
+    calls = []
+
+    def rewards_and_values(rewards_T, values_T, layout, bootstrap_N, links, *, action_level):
+        calls.append((values_T.tolist(), layout.agent_group.tolist()))
+        return rewards_T, values_T
+
+    fn = advantages_node(rewards_and_values, adv_estimator="mine.py:estimator")
+    fn.run(experience, 0)
+    assert calls == [([value or 0.0] * 3, [0, 1])]
+    assert experience.columns[Column.ADVANTAGES].tolist() == [0.0, 0.0, 1.0]
+    assert fn.state_dict()["advantages"] == {}
+
+
 def test_kl_is_taken_off_the_reward_of_every_token_of_every_agent():
     experience = filled([trajectory("a", [turn(0, 0, [1, 2]), turn(1, 0, [3])])], value=0.0)
     every = torch.arange(2)
