@@ -36,7 +36,7 @@ SHIPPED = sorted(path.name for path in WORKFLOWS.glob("*.yaml"))
 @pytest.mark.parametrize("name", SHIPPED)
 def test_no_breach_and_no_drift(name, tmp_path, tmp_path_factory):
     with one_process(tmp_path_factory.getbasetemp() / "models"):
-        is_large = name == "marft_deepscaler.yaml"
+        is_large = load_workflow(WORKFLOWS / name).spec.config.model.path is not None
         workflow = load_workflow(WORKFLOWS / name, SMALL + NOT_HERE * is_large, load_plugins=True)
         (dtype,) = {group.model.dtype for group in workflow.groups}
         assert dtype == ("bfloat16" if is_large else "float32")
