@@ -107,7 +107,11 @@ class HFGenerator:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work())
             self._task.add_done_callback(self._pass_on)
-        return await row.future
+        try:
+            return await row.future
+        except asyncio.CancelledError:
+            agent.lane.withdraw(row)
+            raise
 
     def metrics(self) -> Metrics:
         """Share of prompt tokens whose keys and values were not computed but copied, from a sample or earlier turn; and

@@ -106,6 +106,13 @@ class Lane:
         self._cache.clear()
         self.num_prompt_tokens = self.num_computed_tokens = 0
 
+    def withdraw(self, row: Row) -> None:
+        """Gives up a row that nobody waits for any more, between two passes. Does nothing where it is gone already."""
+        if row in self.waiting:
+            self.waiting.remove(row)
+        elif row in self.rows:
+            self._free(self.rows.index(row))
+
     def drain(self) -> list[Row]:
         """Gives up all rows, which stay unanswered, and returns them."""
         given_up = [*self.rows, *self.waiting]
@@ -237,14 +244,17 @@ class Lane:
                 continue
             self._remember(row, slot)
             _answer(row)
-            last = len(self.rows) - 1
-            if slot != last:
-                self._store.move(last, slot, int(self._lengths[last]))
-                self.rows[slot], self._lengths[slot] = self.rows[last], self._lengths[last]
-                self._keys[slot] = self._keys[last]
-            self.rows.pop()
-        self._lengths, self._keys = self._lengths[: len(self.rows)], self._keys[: len(self.rows)]
-        self._params = None
+            self._free(slot)
+
+    def _free(self, slot: int) -> None:
+        """The last row moves into the gap."""
+        last = len(self.rows) - 1
+        if slot != last:
+            self._store.move(last, slot, int(self._lengths[last]))
+            self.rows[slot], self._lengths[slot] = self.rows[last], self._lengths[last]
+            self._keys[slot] = self._keys[last]
+        self.rows.pop()
+        self._lengths, self._keys, self._params = self._lengths[:last], self._keys[:last], None
 
     def _remember(self, row: Row, slot: int) -> None:
         """The keys and values of a finished row: of everything but the last token, which was never put in."""

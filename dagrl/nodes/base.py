@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from dagrl.errors import UserCodeError
 from dagrl.experience import Experience
 from dagrl.hooks import Inputs
+from dagrl.nodes.usage import Usage
 from dagrl.types import ExtraRollout, Metrics, PromptKey, SamplingParams, Trajectory, Turn
 from dagrl.workflow.kinds import Node
 
@@ -44,6 +45,8 @@ class Cue:
     seed: int | None
     """Replaces the run's seed for its draws."""
     part: Part = Part()
+    usage: Usage = field(default_factory=Usage)
+    """Of the conversation; the node counts into it."""
 
 
 class PlayNode(Protocol):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
 from dagrl.experience import Experience, collate
-from dagrl.nodes.base import ExtraPlay, by_prompt
+from dagrl.nodes.base import AnyLearnNode, ExtraPlay, by_prompt
 from dagrl.nodes.reward import lay_rewards
 from dagrl.types import Metrics, Trajectory, Turn
 from dagrl.workflow.kinds import Node, RewardPlacement
@@ -33,6 +33,19 @@ class DynamicSamplingNode:
         self._batch_size = batch_size
         self._use_all_traj = use_all_traj
         self._placement = placement
+
+    @property
+    def oversample(self) -> float:
+        return self._options.oversample
+
+    @property
+    def aborts(self) -> bool:
+        """Whether play ends when the batch is full."""
+        return self._options.surplus == "abort"
+
+    def has_signal(self, samples: Sequence[Trajectory]) -> bool:
+        """Whether a prompt with these samples, which are scored, would be kept."""
+        return bool(self._groups_with_signal(samples))
 
     async def run_playing(self, experience: Experience, step: int, play: ExtraPlay) -> Metrics:
         kept, dropped = self._sorted_out(experience.trajectories)
@@ -68,7 +81,7 @@ class DynamicSamplingNode:
         kept: list[list[Trajectory]] = []
         dropped: list[list[Trajectory]] = []
         for samples in by_prompt(trajectories):
-            (kept if self._groups_with_signal(samples) else dropped).append(samples)
+            (kept if self.has_signal(samples) else dropped).append(samples)
         return kept, dropped
 
     def _groups_with_signal(self, samples: Sequence[Trajectory]) -> set[Group]:
@@ -100,6 +113,11 @@ class DynamicSamplingNode:
         experience.become(collate(_flat(batch), use_all_traj=self._use_all_traj))
         experience.turns.is_trained &= torch.tensor(informative, dtype=torch.bool)
         lay_rewards(experience, self.node.groups)
+
+
+def sampler_of(nodes: Mapping[str, AnyLearnNode]) -> DynamicSamplingNode | None:
+    """The DYNAMIC_SAMPLING node among the learn nodes of a workflow; None where it has none."""
+    return next((node for node in nodes.values() if isinstance(node, DynamicSamplingNode)), None)
 
 
 def _flat(prompts: Iterable[Sequence[Trajectory]]) -> list[Trajectory]:

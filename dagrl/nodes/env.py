@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -40,7 +41,6 @@ class EnvNode:
         run_seed: int,
         condition: Condition | None = None,
         away: Away = nullcontext,
-        usage: Usage | None = None,
     ) -> None:
         """`base`: the folder that classes are found from. `seats`: who acts, in the order of `actions`.
 
@@ -54,24 +54,24 @@ class EnvNode:
         self._seats = seats
         self._seed = run_seed
         self._condition = condition
-        self._usage = Usage() if usage is None else usage
 
-    async def is_wanted(self, trajectory: Trajectory) -> bool:
-        """What `when` of an ENV node says."""
+    async def is_wanted(self, trajectory: Trajectory, usage: Usage) -> bool:
+        """What `when` of an ENV node says; the call is counted in `usage`."""
         if self._condition is None:
             return True
-        self._usage.hook_calls += not self._condition.is_always
+        usage.hook_calls += not self._condition.is_always
         with blaming("when"), self._away():
             return await self._condition.holds(HookScene(trajectory=trajectory))
 
-    def session(self, trajectory: Trajectory, *, is_alone: bool = False) -> EnvSession:
-        """Nothing is opened yet. `is_alone`: in processes of its own."""
+    def session(self, trajectory: Trajectory, *, usage: Usage | None = None, is_alone: bool = False) -> EnvSession:
+        """Nothing is opened yet. `usage`: what its calls are counted in. `is_alone`: in processes of its own."""
         refs = self.node.options.env_path
         key = (*trajectory.prompt_key, trajectory.sample, self.node.node_id, "env")
         seeds = [derive_seed(self._seed, *key, index) % _SEED_RANGE for index in range(len(refs))]
         opened = [(ref, self._base, self.node.options.env_kwargs) for ref in refs]
         open_env = partial(self._runner.open, is_alone=is_alone)
-        return EnvSession(open_env, self._away, opened, seeds, self._seats, trajectory, usage=self._usage)
+        counted = Usage() if usage is None else usage
+        return EnvSession(open_env, self._away, opened, seeds, self._seats, trajectory, usage=counted)
 
 
 class EnvSession:
@@ -102,10 +102,20 @@ class EnvSession:
         answers: list[EnvAnswer] = []
         with blaming("env"), self._away():
             for (ref, base, kwargs), seed in zip(self._classes, self._seeds):
-                self._envs.append(await self._open(ref, base, kwargs))
+                await self._add(self._open(ref, base, kwargs))
                 self._usage.env_calls += 1
                 answers.append(await self._envs[-1].reset(self._offers(seed), self._seats))
         return merge(answers)
+
+    async def _add(self, opening: Awaitable[RemoteEnv]) -> None:
+        """One that is being made when the rollout is aborted is waited for, or nobody would close it."""
+        making = asyncio.ensure_future(opening)
+        try:
+            await asyncio.shield(making)
+        except asyncio.CancelledError:
+            self._envs.append(await making)
+            raise
+        self._envs.append(making.result())
 
     async def step(self, actions: Sequence[str]) -> EnvAnswer:
         """Each gets the same actions, one after the other."""

@@ -73,17 +73,34 @@ class RewardNode:
         `correct_reward_weight` and `incorrect_reward_weight` change what turns get, not the trajectory's number. Raises
         FaultBudgetError when a reward function failed on more than the allowed fraction.
         """
-        self._score(trajectories, self._parts, self.node.options.outcome_weights)
+        num_new = sum(not trajectory.is_scored for trajectory in trajectories)
+        self.check_failures(self.score_some(trajectories), num_new)
+
+    def score_some(self, trajectories: Sequence[Trajectory]) -> list[UserCodeError]:
+        """As `score`, for a part of what is to be scored: gives the failures, for `check_failures` of the whole."""
+        return self._score(trajectories, self._parts, self.node.options.outcome_weights)
+
+    def check_failures(self, errors: Sequence[UserCodeError], num_scored: int) -> None:
+        """Raises FaultBudgetError when the function failed on more than the allowed fraction."""
+        if len(errors) > self._max_failed_fraction * num_scored:
+            raise FaultBudgetError(
+                f"the reward function failed on {len(errors)} of {num_scored} trajectories",
+                where=f"node '{self.node.node_id}'",
+                how=f"first failure: {errors[0]}",
+            ) from errors[0]
 
     def score_outcome(self, trajectories: Sequence[Trajectory]) -> None:
         """The same by the first part alone and unweighed: what was right, as held-out problems are counted."""
         outcome = [RewardPart(judge=part.judge) for part in self._parts[:1]]
-        self._score(trajectories, outcome, OutcomeWeights())
+        num_new = sum(not trajectory.is_scored for trajectory in trajectories)
+        self.check_failures(self._score(trajectories, outcome, OutcomeWeights()), num_new)
 
-    def _score(self, trajectories: Sequence[Trajectory], parts: Sequence[RewardPart], weights: OutcomeWeights) -> None:
+    def _score(
+        self, trajectories: Sequence[Trajectory], parts: Sequence[RewardPart], weights: OutcomeWeights
+    ) -> list[UserCodeError]:
         if not parts:
-            return
-        pending = new = [trajectory for trajectory in trajectories if not trajectory.is_scored]
+            return []
+        pending = [trajectory for trajectory in trajectories if not trajectory.is_scored]
         errors: list[UserCodeError] = []
         outcomes: dict[int, bool] = {}
         for part in parts:
@@ -102,12 +119,7 @@ class RewardNode:
                 pending.append(trajectory)
         for trajectory in pending:
             _weigh(trajectory, weights, is_right=outcomes[id(trajectory)])
-        if len(errors) > self._max_failed_fraction * len(new):
-            raise FaultBudgetError(
-                f"the reward function failed on {len(errors)} of {len(new)} trajectories",
-                where=f"node '{self.node.node_id}'",
-                how=f"first failure: {errors[0]}",
-            ) from errors[0]
+        return errors
 
     def _begin(self, trajectory: Trajectory) -> None:
         trajectory.unscored = None

@@ -34,7 +34,6 @@ class RolloutNode:
         max_context_len: int,
         run_seed: int,
         timed: Timed = untimed,
-        usage: Usage | None = None,
     ) -> None:
         """`max_context_len`: tokens of prompt and response together."""
         self.node = node
@@ -44,16 +43,15 @@ class RolloutNode:
         self._condition = condition
         self._max_context_len = max_context_len
         self._seed = run_seed
-        self._usage = Usage() if usage is None else usage
         in_hooks, nowhere = timed(Kind.HOOK, node.node_id), nullcontext()
         self._speaking = timed(Kind.SPEAK, node.node_id)
         self._in_when = nowhere if condition.is_always else in_hooks
         self._in_pre = in_hooks if hooks.has_pre else nowhere
         self._in_post = in_hooks if hooks.has_post else nowhere
 
-    async def is_wanted(self, trajectory: Trajectory) -> bool:
-        """What `when` says."""
-        self._usage.hook_calls += not self._condition.is_always
+    async def is_wanted(self, trajectory: Trajectory, usage: Usage) -> bool:
+        """What `when` says; the call is counted in `usage`."""
+        usage.hook_calls += not self._condition.is_always
         with blaming("when"), self._generator.away(), self._in_when:
             return await self._condition.holds(HookScene(trajectory=trajectory))
 
@@ -73,14 +71,14 @@ class RolloutNode:
                 raise result
         if not turns:
             raise faults[0]
-        self._usage.lost_branches += len(faults)
+        cue.usage.lost_branches += len(faults)
         return tuple(turns)
 
     async def _speak(self, cue: Cue, branch: int) -> Turn:
         started = time.perf_counter()
         scene = HookScene(trajectory=cue.trajectory, inputs=cue.inputs)
         obs_ids = None if cue.obs is None else encode_foreign(self._tokenizer, cue.obs)
-        self._usage.hook_calls += self.hooks.has_pre
+        cue.usage.hook_calls += self.hooks.has_pre
         with blaming("pre_process"), self._generator.away(), self._in_pre:
             prompt_ids = await self.hooks.pre(self._tokenizer, cue.context_ids, obs_ids, scene)
         request = self._request(cue, prompt_ids, branch)
@@ -88,15 +86,15 @@ class RolloutNode:
         if completion is None:
             with blaming("generate"), self._speaking:
                 completion = await self._generator.generate(request)
-            self._usage.prompt_tokens[self.node.agent_group] += len(prompt_ids)
-            self._usage.generated_tokens[self.node.agent_group] += len(completion.token_ids)
+            cue.usage.prompt_tokens[self.node.agent_group] += len(prompt_ids)
+            cue.usage.generated_tokens[self.node.agent_group] += len(completion.token_ids)
         sampled = Sampled(
             agent_group=request.agent_group,
             prompt_ids=request.prompt_ids,
             response_ids=completion.token_ids,
             logprobs=completion.logprobs,
         )
-        self._usage.hook_calls += self.hooks.has_post
+        cue.usage.hook_calls += self.hooks.has_post
         with blaming("post_process"), self._generator.away(), self._in_post:
             transcript = await self.hooks.post(self._tokenizer, cue.context_ids, completion.token_ids, scene)
         turn = self._turn(cue, branch, prompt_ids, completion, transcript)

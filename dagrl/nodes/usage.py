@@ -23,6 +23,15 @@ class Usage:
     lost_branches: int = 0
     """Branches of `num_parallel` that failed where others of their node spoke."""
 
+    def add(self, other: Usage) -> None:
+        """Counts what `other` did too."""
+        self.prompt_tokens.update(other.prompt_tokens)
+        self.generated_tokens.update(other.generated_tokens)
+        self.env_calls += other.env_calls
+        self.hook_calls += other.hook_calls
+        self.judge_calls += other.judge_calls
+        self.lost_branches += other.lost_branches
+
     def take(self) -> Usage:
         """What was counted, and begins to count anew."""
         taken = Usage(

@@ -14,6 +14,7 @@ from dagrl.nodes.base import ContextFull, Cue, Part, TrajectoryFault
 from dagrl.nodes.env import EnvNode, EnvSession
 from dagrl.nodes.rollout import RolloutNode
 from dagrl.nodes.transcript import PROMPT, Heard, Scribe, Transcript
+from dagrl.nodes.usage import Usage
 from dagrl.runtime.env_rewards import Action, place_rewards, team_reward
 from dagrl.runtime.handover import Handover, Outcome, Round, Status
 from dagrl.runtime.plan import EnvUnit, PlayPlan
@@ -75,6 +76,8 @@ class Conversation:
         self._is_alone = is_alone
         self.trajectory = trajectory
         self.close_faults: list[str] = []
+        self.usage = Usage()
+        """What it has used so far."""
         self.legs: list[tuple[str, float, float]] = []
         """Units of the play graph and resets, each from when to when (`time.perf_counter`)."""
         self.context_message = ""
@@ -110,7 +113,7 @@ class Conversation:
 
     async def _reset(self) -> None:
         for unit, node in self._stage.envs.items():
-            self._sessions[unit] = node.session(self.trajectory, is_alone=self._is_alone)
+            self._sessions[unit] = node.session(self.trajectory, usage=self.usage, is_alone=self._is_alone)
             started = time.perf_counter()
             self._hear(unit, await self._sessions[unit].reset())
             self.legs.append((f"{unit} reset", started, time.perf_counter()))
@@ -153,7 +156,7 @@ class Conversation:
     async def _speak(self, one: Round, rollout: RolloutNode) -> Outcome:
         name = rollout.node.node_id
         view = self._view(one, name)
-        if not await rollout.is_wanted(view):
+        if not await rollout.is_wanted(view, self.usage):
             return Outcome(status=Status.SKIPPED)
         obs = self._observations(name)
         if rollout.node.options.needs_obs and not obs:
@@ -180,6 +183,7 @@ class Conversation:
             params=replace(params, temperature=0.0) if self._scene.variation.is_greedy else params,
             seed=node.sampling_seed if is_training else held_out.seed(node.val_sampling_seed),
             part=self._scene.part(name, one.round),
+            usage=self.usage,
         )
         try:
             turns = await rollout.act(cue)
@@ -221,7 +225,7 @@ class Conversation:
         )
 
     async def _step_env(self, one: Round, env: EnvUnit) -> Outcome:
-        if not await self._stage.envs[env.unit].is_wanted(self._view(one, env.unit)):
+        if not await self._stage.envs[env.unit].is_wanted(self._view(one, env.unit), self.usage):
             return Outcome(status=Status.SKIPPED)
         started = time.perf_counter()
         texts = self._handover.action_texts(one, env, as_transcripts=self._stage.env_text == "transcript")

@@ -41,6 +41,8 @@ class PlayResult:
     """In the order of tasks, then samples, whatever ended first."""
     failed: tuple[FailedTrajectory, ...]
     """In the same order."""
+    num_tasks: int
+    """How many of the tasks were played to their end: the first ones."""
     metrics: Metrics
 
 
@@ -72,12 +74,12 @@ class Player:
         self._held_out = held_out_sets(workflow.spec.config)
         self._run_seed = run_seed
         self._failures_dir = failures_dir
-        counted = Usage() if usage is None else usage
+        self._usage = Usage() if usage is None else usage
         self._trace = Trace() if trace is None else trace
         if isinstance(models.generator, TellsPasses):
             models.generator.tell_passes(self._trace.timed)
         plan = make_plan(workflow)
-        nodes = rollout_nodes(workflow, plan, models, run_seed=run_seed, usage=counted, timed=self._trace.timed)
+        nodes = rollout_nodes(workflow, plan, models, run_seed=run_seed, timed=self._trace.timed)
         self._stage = Stage(
             plan=plan,
             rollouts=nodes,
@@ -90,7 +92,6 @@ class Player:
                     run_seed=run_seed,
                     condition=_condition(env.node, workflow),
                     away=_timed_away(models.generator, self._trace.timed(Kind.ENV, unit)),
-                    usage=counted,
                 )
                 for unit, env in plan.envs.items()
             },
@@ -125,6 +126,42 @@ class Player:
         return PlayResult(
             trajectories=tuple(one for one in played if isinstance(one, Trajectory)),
             failed=tuple(one for one in played if isinstance(one, FailedTrajectory)),
+            num_tasks=len(tasks),
+            metrics=self._metrics(batch),
+        )
+
+    async def play_until(
+        self, tasks: Sequence[Task], *, step: int, n: int, is_enough: Callable[[Sequence[Trajectory]], bool]
+    ) -> PlayResult:
+        """`n` samples to train on of the first tasks, up to the one at which `is_enough` says so.
+
+        All tasks begin at once. `is_enough` is told the samples of each in their order, as soon as it and those before
+        it are done; what comes after is aborted, however far it is. So nothing depends on what ends first, and of what
+        is aborted nothing is counted: neither its faults nor what it used. Raises `FaultBudgetError` as `play` does.
+        """
+        scene, batch, gate = Scene(sampling="train"), _Batch(len(tasks) * n), asyncio.Semaphore(self._max_concurrency)
+        await self._warm_up()
+        self._generator.begin_batch()
+        tries = [_Try(scene, task, sample, step) for task in tasks for sample in range(n)]
+        jobs = [asyncio.create_task(self._perform(batch, gate, one)) for one in tries]
+        played: list[Trajectory | FailedTrajectory] = []
+        try:
+            for first in range(0, len(tries), n):
+                own = [
+                    self._settled(batch, one, await job)
+                    for one, job in zip(tries[first : first + n], jobs[first : first + n], strict=True)
+                ]
+                played += own
+                if is_enough([one for one in own if isinstance(one, Trajectory)]):
+                    break
+        finally:
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+        return PlayResult(
+            trajectories=tuple(one for one in played if isinstance(one, Trajectory)),
+            failed=tuple(one for one in played if isinstance(one, FailedTrajectory)),
+            num_tasks=len(played) // n,
             metrics=self._metrics(batch),
         )
 
@@ -179,30 +216,39 @@ class Player:
         self._env_runner.close()
 
     async def _play_one(self, batch: _Batch, gate: asyncio.Semaphore, one: _Try) -> Trajectory | FailedTrajectory:
-        async with gate:
-            played = await self._attempt(batch, one)
-            if not _is_unlucky(played):
-                return self._settled(batch, one, played)
-        async with batch.alone:
-            batch.num_retried += 1
-            return self._settled(batch, one, await self._attempt(batch, one, is_alone=True))
+        return self._settled(batch, one, await self._perform(batch, gate, one))
 
-    async def _attempt(self, batch: _Batch, one: _Try, *, is_alone: bool = False) -> Trajectory | _Broken:
+    async def _perform(self, batch: _Batch, gate: asyncio.Semaphore, one: _Try) -> list[_Attempt]:
+        """One attempt, or two; the last one counts."""
+        async with gate:
+            first = await self._attempt(one)
+            if not _is_unlucky(first.played):
+                return [first]
+        async with batch.alone:
+            return [first, await self._attempt(one, is_alone=True)]
+
+    async def _attempt(self, one: _Try, *, is_alone: bool = False) -> _Attempt:
         """A second one gives the same, draw for draw, unless it is user code that differs."""
         trajectory = Trajectory(task=one.task, sample=one.sample, step=one.step)
         conversation = Conversation(self._stage, one.scene, trajectory, is_alone=is_alone)
+        played: Trajectory | _Broken = trajectory
         try:
             await conversation.play()
         except TrajectoryFault as fault:
-            return _Broken(trajectory, fault)
-        finally:
-            batch.num_close_faults += len(conversation.close_faults)
-            self._trace.conversation_ended(one.name, conversation.legs)
-        if not trajectory.turns and trajectory.stop_reason is StopReason.MAX_CONTEXT:
-            return _Broken(trajectory, TrajectoryFault("prompt_too_long", conversation.context_message))
-        return trajectory
+            played = _Broken(trajectory, fault)
+        else:
+            if not trajectory.turns and trajectory.stop_reason is StopReason.MAX_CONTEXT:
+                played = _Broken(trajectory, TrajectoryFault("prompt_too_long", conversation.context_message))
+        self._trace.conversation_ended(one.name, conversation.legs)
+        return _Attempt(played, conversation.usage, len(conversation.close_faults))
 
-    def _settled(self, batch: _Batch, one: _Try, played: Trajectory | _Broken) -> Trajectory | FailedTrajectory:
+    def _settled(self, batch: _Batch, one: _Try, attempts: Sequence[_Attempt]) -> Trajectory | FailedTrajectory:
+        """Writes into the books what became of it."""
+        for attempt in attempts:
+            self._usage.add(attempt.usage)
+            batch.num_close_faults += attempt.num_close_faults
+        batch.num_retried += len(attempts) - 1
+        played = attempts[-1].played
         return played if isinstance(played, Trajectory) else self._fail(batch, one.scene, played)
 
     def _fail(self, batch: _Batch, scene: Scene, broken: _Broken) -> FailedTrajectory:
@@ -271,6 +317,15 @@ class _Broken:
     fault: TrajectoryFault
 
 
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What one attempt came to, and what it used."""
+
+    played: Trajectory | _Broken
+    usage: Usage
+    num_close_faults: int
+
+
 def _varied(one: ExtraRollout) -> Scene:
     known: dict[tuple[str, int], dict[int, Turn]] = {}
     for turn in one.sample.turns:
@@ -302,9 +357,9 @@ def _timed_away(
 
 
 def rollout_nodes(
-    workflow: Workflow, plan: PlayPlan, voices: Voices, *, run_seed: int, usage: Usage, timed: Timed = untimed
+    workflow: Workflow, plan: PlayPlan, voices: Voices, *, run_seed: int, timed: Timed = untimed
 ) -> dict[str, RolloutNode]:
-    """Every rollout node by its id, with its hooks loaded; they count into `usage`."""
+    """Every rollout node by its id, with its hooks loaded."""
     base, rollout = workflow.path.parent, workflow.spec.config.rollout
     return {
         name: RolloutNode(
@@ -316,7 +371,6 @@ def rollout_nodes(
             max_context_len=rollout.max_context_len,
             run_seed=run_seed,
             timed=timed,
-            usage=usage,
         )
         for name, node in plan.rollouts.items()
     }

@@ -18,6 +18,7 @@ from dagrl.data import DataLoader, tasks_of
 from dagrl.environments.runner import EnvRunner
 from dagrl.errors import DataError, StorageError
 from dagrl.nodes import build_learn_nodes
+from dagrl.nodes.dynamic_sampling import sampler_of
 from dagrl.nodes.reward import scorer_of
 from dagrl.nodes.transcript import PROMPT, Scribe
 from dagrl.nodes.usage import Usage
@@ -33,7 +34,7 @@ from dagrl.runtime.recorder import Recorder
 from dagrl.runtime.resume import ResumePoint, cut_back_to, restore
 from dagrl.runtime.run_folder import RunFolder
 from dagrl.runtime.signals import StopSignals
-from dagrl.runtime.supply import Supply
+from dagrl.runtime.supply import Judges, Supply
 from dagrl.runtime.token_check import TokenCheck
 from dagrl.runtime.trace import Trace
 from dagrl.runtime.trainer import Trainer, TrainingReport
@@ -103,8 +104,13 @@ def _build(
     console.begin(workflow, total_steps=total_steps, num_train=len(train), num_held_out=num_held_out)
     ledger = Ledger([group.name for group in workflow.groups], usage)
     supply = Supply(
-        workflow, loader=loader, player=player, scorer=scorer_of(nodes), ledger=ledger, trace=trace
-    )  # fmt: skip
+        workflow,
+        loader=loader,
+        player=player,
+        judges=Judges(scorer=scorer_of(nodes), sampler=sampler_of(nodes)),
+        ledger=ledger,
+        trace=trace,
+    )
     trainer = Trainer(
         workflow,
         player=player,

@@ -9,15 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagrl.data import DataLoader
+from dagrl.errors import UserCodeError
+from dagrl.nodes.dynamic_sampling import DynamicSamplingNode
 from dagrl.nodes.reward import RewardNode
 from dagrl.runtime.ledger import Ledger, Sample
 from dagrl.runtime.player import Player, PlayResult
 from dagrl.runtime.trace import Trace
 from dagrl.runtime.trajectory_state import trajectory_of_state, trajectory_state
 from dagrl.trace_events import EXTRA_PLAY
-from dagrl.types import ExtraRollout, FailedTrajectory, Metrics, Trajectory
+from dagrl.types import ExtraRollout, FailedTrajectory, Metrics, Task, Trajectory
 from dagrl.workflow.graph import Workflow
-from dagrl.workflow.kinds import NodeKind
+
+ABORTED = "aborted"
+"""Why samples are dropped that were asked for beyond the batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,21 +35,27 @@ class StepBooks:
     """Wait for the next step."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judges:
+    """The learn nodes that say what a rollout is worth."""
+
+    scorer: RewardNode | None
+    """The workflow's REWARD node; None takes the environment's rewards."""
+    sampler: DynamicSamplingNode | None
+
+
 class Supply:
     """One for a run; what it has carried over is part of a checkpoint."""
 
     def __init__(
-        self, workflow: Workflow, *, loader: DataLoader, player: Player, scorer: RewardNode | None, ledger: Ledger,
-        trace: Trace,
-    ) -> None:  # fmt: skip
-        """`scorer`: the workflow's REWARD node; None takes the environment's rewards."""
+        self, workflow: Workflow, *, loader: DataLoader, player: Player, judges: Judges, ledger: Ledger, trace: Trace
+    ) -> None:
         config = workflow.spec.config
-        samplers = [node for node in workflow.learn if node.kind is NodeKind.DYNAMIC_SAMPLING]
-        self._oversample = samplers[0].options.dynamic_sampling.oversample if samplers else 1.0
+        self._sampler = judges.sampler
         self._batch_size, self._n = config.data.train_batch_size, config.rollout.n
         self._loader = loader
         self._player = player
-        self._scorer = scorer
+        self._scorer = judges.scorer
         self._ledger = ledger
         self._trace = trace
         self._step = 0
@@ -59,13 +69,13 @@ class Supply:
         waiting, self._waiting = self._waiting, []
         missing = self._batch_size - len({one.prompt_key for one in waiting})
         self._loader.begin_step()
-        played = await self._play(math.ceil(self._oversample * max(missing, 0)))
+        played = await self._play(max(missing, 0))
         return (*waiting, *played.trajectories), played.metrics
 
     async def more(self, num_prompts: int) -> list[Trajectory] | None:
         """Samples of that many further prompts, scored; None where all of the data is in this step already."""
         with self._trace.phase(EXTRA_PLAY, is_played=True):
-            played = await self._play(math.ceil(self._oversample * num_prompts))
+            played = await self._play(num_prompts)
         if not played.trajectories and not played.failed:
             return None
         if self._scorer is not None:
@@ -106,11 +116,38 @@ class Supply:
         tasks = {task.task_id: task for task in self._loader.tasks}
         self._waiting = [trajectory_of_state(one, tasks) for one in state["waiting"]]
 
-    async def _play(self, num_prompts: int) -> PlayResult:
-        tasks = self._loader.draw(num_prompts)
+    async def _play(self, num_missing: int) -> PlayResult:
+        """New prompts for those that the batch lacks."""
+        oversample = 1.0 if self._sampler is None else self._sampler.oversample
+        tasks = self._loader.draw(math.ceil(oversample * num_missing))
         self._ledger.issue(self._step, tasks, self._n)
-        played = await self._player.play(tasks, step=self._step, sampling="train", n=self._n)
+        if self._sampler is not None and self._sampler.aborts:
+            played = await self._play_until_full(tasks, num_missing, self._sampler)
+        else:
+            played = await self._player.play(tasks, step=self._step, sampling="train", n=self._n)
         self._failed += played.failed
+        return played
+
+    async def _play_until_full(
+        self, tasks: Sequence[Task], num_missing: int, sampler: DynamicSamplingNode
+    ) -> PlayResult:
+        """The first of `tasks`, scored, of which `num_missing` have signal; the others are dropped."""
+        num_found = num_scored = 0
+        errors: list[UserCodeError] = []
+
+        def is_full(samples: Sequence[Trajectory]) -> bool:
+            nonlocal num_found, num_scored
+            if self._scorer is not None:
+                errors.extend(self._scorer.score_some(samples))
+            num_scored += len(samples)
+            num_found += sampler.has_signal(samples)
+            return num_found >= num_missing
+
+        played = await self._player.play_until(tasks, step=self._step, n=self._n, is_enough=is_full)
+        if self._scorer is not None:
+            self._scorer.check_failures(errors, num_scored)
+        aborted = [(self._step, task.task_id, n) for task in tasks[played.num_tasks :] for n in range(self._n)]
+        self._dropped |= dict.fromkeys(aborted, ABORTED)
         return played
 
 

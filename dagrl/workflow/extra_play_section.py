@@ -41,5 +41,8 @@ class DynamicSamplingSpec(Spec):
     max_extra_batches: Count = 4
     """How often a step may ask for more prompts; then it trains on what there is."""
     oversample: Annotated[float, Field(ge=1.0)] = 1.0
-    """So many times the prompts that are missing are asked for at once. What is kept beyond the batch waits for the
-    next step."""
+    """So many times the prompts that are missing are asked for at once."""
+    surplus: Literal["carry", "abort"] = "carry"
+    """What becomes of prompts beyond the batch. carry: they are played to their end, and those with signal wait for the
+    next step. abort: as soon as the first prompts fill the batch, the play of those after them ends, however far it is,
+    and they are dropped."""

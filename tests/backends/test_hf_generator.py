@@ -328,3 +328,27 @@ def test_a_late_answer_holds_up_nobody(tokenizer: Any, model_factory: Callable[.
     assert engine.metrics()["perf/went_on_without"] >= 1, "and it is told"
     engine.begin_batch()
     assert engine.metrics()["perf/went_on_without"] == 0
+
+
+@pytest.mark.parametrize("max_rows", [64, 3])
+def test_requests_that_nobody_waits_for_any_more_leave_the_engine_and_the_others_get_what_they_would_have(
+    max_rows: int, tokenizer: Any, model_factory: Callable[..., Any]
+) -> None:
+    policy, requests = _policy(model_factory(), tokenizer), _mixed_requests()
+    alone = _ask(_engine(policy), requests)
+    engine = _engine(policy, max_rows=max_rows)
+    lane = engine._lanes[0]
+
+    async def abort() -> list[Completion]:
+        jobs = [asyncio.ensure_future(engine.generate(request)) for request in requests]
+        while not lane.rows or len(lane.rows[0].tokens) < 2:
+            await asyncio.sleep(0)
+        given_up = jobs[1::2]
+        for job in given_up:
+            job.cancel()
+        await asyncio.gather(*given_up, return_exceptions=True)
+        assert lane.num_rows <= len(jobs) - sum(job.cancelled() for job in given_up)
+        return list(await asyncio.gather(*jobs[::2]))
+
+    assert [one.token_ids for one in asyncio.run(abort())] == [one.token_ids for one in alone[::2]]
+    assert not lane.is_busy

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from dagrl.errors import WorkflowError
+from dagrl.errors import FaultBudgetError, WorkflowError
 from dagrl.runtime.console import Console
 from dagrl.runtime.metrics import read_metrics
 from dagrl.runtime.resume import find_point
@@ -24,6 +24,9 @@ def first(data_source, solution_str, ground_truth, extra_info):
 
 def same(data_source, solution_str, ground_truth, extra_info):
     return 1.0
+
+def broken(data_source, solution_str, ground_truth, extra_info):
+    raise ValueError("always")
 
 def by_agent(trajectory):
     said = trajectory.turns[0].response_text[:1]
@@ -160,12 +163,51 @@ def test_an_evaluation_throws_away_nothing_that_waits_for_the_next_step_and_chan
     assert [row["step"] for row in rows] == [0, 1, 2, 3]
 
 
+def fates(row):
+    """By the reason: tasks in whole that were dropped."""
+    found = {}
+    for _, task, _, reason in row["dropped"]:
+        found.setdefault(reason, []).append(task)
+    assert all(tasks.count(task) == 3 for tasks in found.values() for task in tasks)
+    return {reason: list(dict.fromkeys(tasks)) for reason, tasks in found.items()}
+
+
+def test_aborting_trains_on_what_carrying_over_would_and_drops_what_comes_later_in_the_data(tmp_path):
+    options = ("trainer.total_steps=2", "algorithm.norm_adv=none")
+    carried = run(tmp_path / "carry", sampled(oversample=4, max_extra_batches=50), *options)
+    aborted = run(tmp_path / "abort", sampled(oversample=4, max_extra_batches=50, surplus="abort"), *options)
+    names = ("task_id", "sample", "node", "response_ids", "advantages")
+    said = [[[turn[name] for name in names] for turn in ran.turns()] for ran in (carried, aborted)]
+    assert said[0] == said[1]
+    for step, row in enumerate(ledger(aborted), 1):
+        fate, trained = fates(row), list(groups(aborted, step))
+        assert set(fate) <= {"no_signal", "aborted"} and "aborted" in fate
+        assert len(trained) == 3 and row["carried"] == []
+        assert row["tasks"][-len(fate["aborted"]) :] == fate["aborted"], "a tail of what was asked for"
+        assert row["tasks"] == sorted(trained + fate.get("no_signal", []), key=row["tasks"].index) + fate["aborted"]
+    assert aborted.series("ledger/dropped/aborted")[-1] == sum(
+        3 * len(fates(row)["aborted"]) for row in ledger(aborted)
+    )
+    assert aborted.series("ledger/tokens")[0] < carried.series("ledger/tokens")[0]
+
+
+def test_a_reward_function_that_fails_ends_an_aborting_run_too(tmp_path):
+    made = sampled(reward="scores.py:broken", surplus="abort")
+    with pytest.raises(FaultBudgetError, match="failed on 9 of 9"):
+        run(tmp_path, made)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("credit", [None, {"rule": "siblings"}])
-def test_a_resumed_run_with_prompts_carried_over_is_byte_for_byte_the_one_never_stopped(tmp_path, credit):
-    options = ("trainer.total_steps=3", "trainer.save_freq=1", "trainer.test_freq=2", SETS)
-    ran = run(tmp_path, sampled(oversample=3, credit=credit), *options)
-    assert ledger(ran)[0]["carried"], "nothing waits at the checkpoint that is resumed"
+@pytest.mark.parametrize(
+    ("credit", "surplus"), [(None, "carry"), ({"rule": "siblings"}, "carry"), (None, "abort")]
+)
+def test_a_resumed_run_with_prompts_carried_over_is_byte_for_byte_the_one_never_stopped(tmp_path, credit, surplus):
+    made = sampled(oversample=3, credit=credit, surplus=surplus)
+    ran = run(tmp_path, made, "trainer.total_steps=3", "trainer.save_freq=1", "trainer.test_freq=2", SETS)
+    if surplus == "carry":
+        assert ledger(ran)[0]["carried"], "nothing waits at the checkpoint that is resumed"
+    else:
+        assert "aborted" in fates(ledger(ran)[0])
     resumed = tmp_path / "resumed"
     shutil.copytree(ran.folder, resumed)
     for step in (2, 3):

@@ -16,7 +16,6 @@ from dagrl.backends.base import Generator, Tokenizer
 from dagrl.experience import last_rounds
 from dagrl.nodes.base import TrajectoryFault
 from dagrl.nodes.transcript import Scribe
-from dagrl.nodes.usage import Usage
 from dagrl.runtime.conversation import Conversation, Scene, Stage
 from dagrl.runtime.plan import PlayPlan, make_plan
 from dagrl.runtime.player import rollout_nodes
@@ -91,12 +90,10 @@ def rehearse(
 ) -> Rehearsal:
     """Plays one conversation about each of `tasks`."""
     config = workflow.spec.config
-    plan, usage = _without_environments(make_plan(workflow)), Usage()
+    plan = _without_environments(make_plan(workflow))
     stage = Stage(
         plan=plan,
-        rollouts=rollout_nodes(
-            workflow, plan, _Cast(tokenizer_of, _Filler()), run_seed=config.trainer.seed, usage=usage
-        ),
+        rollouts=rollout_nodes(workflow, plan, _Cast(tokenizer_of, _Filler()), run_seed=config.trainer.seed),
         envs={},
         scribe=Scribe(tokenizer_of),
         max_rounds=config.rollout.max_rounds,
@@ -106,11 +103,14 @@ def rehearse(
     found = Rehearsal(turns={name: [] for name in plan.rollouts})
     scene = Scene(sampling=sampling)
     for task in tasks:
+        conversation = Conversation(stage, scene, Trajectory(task=task, sample=0, step=0))
         try:
-            played = asyncio.run(Conversation(stage, scene, Trajectory(task=task, sample=0, step=0)).play())
+            played = asyncio.run(conversation.play())
         except TrajectoryFault as fault:
             found.faults.append(fault.message)
             continue
+        finally:
+            found.hook_calls += conversation.usage.hook_calls
         found.num_trajectories += 1
         for turn, is_trained in zip(played.turns, last_rounds(played, config.rollout.use_all_traj), strict=True):
             size = TurnSize(
@@ -120,7 +120,6 @@ def rehearse(
                 is_trained=is_trained,
             )
             found.turns[turn.node_id].append(size)
-    found.hook_calls = usage.hook_calls
     return found
 
 
