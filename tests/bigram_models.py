@@ -64,6 +64,17 @@ class BigramPolicy(_Table):
             losses.append(loss(logprobs, entropy if entropy_gradient else entropy.detach(), micro))
         return self._step(losses)
 
+    def gradient_products(
+        self, sequences: Sequences, loss: PolicyLoss, parts: Any, *, entropy_gradient: bool = False
+    ) -> Tensor:
+        rows = []
+        for part in parts:
+            logprobs, entropy = self._logprobs(sequences, part)
+            micro = MicroBatch(turns=part, tokens=sequences.tokens_of(part), is_first=True)
+            share = loss(logprobs, entropy if entropy_gradient else entropy.detach(), micro)
+            rows.append(torch.autograd.grad(share, self.table)[0].flatten().double())
+        return torch.stack(rows) @ torch.stack(rows).T
+
     def _logprobs(self, sequences: Sequences, turns: Tensor) -> tuple[Tensor, Tensor]:
         previous, following, temperatures = contexts(sequences, turns)
         logprobs = torch.log_softmax(self.table[previous] / temperatures[:, None], dim=-1)

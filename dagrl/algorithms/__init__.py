@@ -13,6 +13,7 @@ from typing import Protocol
 from torch import Tensor
 
 from dagrl.algorithms.aggregate import LOSS_AGG_MODES, action_weights, token_weights
+from dagrl.algorithms.conflict import norms_and_cosines
 from dagrl.algorithms.gae import gae, marft_gae
 from dagrl.algorithms.group_relative import RELATIVE_ESTIMATORS, RelativeFunction, ScoredRows, numbered, signal
 from dagrl.algorithms.importance import sequential_factor
@@ -133,6 +134,7 @@ __all__ = [
     "marft_gae",
     "mean_per_turn",
     "normalise_advantages",
+    "norms_and_cosines",
     "numbered",
     "ppo_loss",
     "reinforce_plus_plus",

@@ -146,6 +146,13 @@ class PolicyModel(ReferenceModel, Protocol):
         """One optimizer step on all of `sequences`; `entropy_gradient` keeps the graph behind the entropy."""
         ...
 
+    def gradient_products(
+        self, sequences: Sequences, loss: PolicyLoss, parts: Sequence[Tensor], *, entropy_gradient: bool = False
+    ) -> Tensor:
+        """[P, P] float64: dot products of the gradients that the loss has on each of `parts` ([m] positions of turns),
+        at the weights as they are. Changes nothing; holds a gradient for each part."""
+        ...
+
     def save(self, folder: Path) -> None:
         """Writes a folder that `AutoModelForCausalLM.from_pretrained` loads, tokenizer included."""
         ...

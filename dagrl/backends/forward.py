@@ -22,9 +22,11 @@ from dagrl.backends.packing import padding_fraction, plan
 from dagrl.experience import Sequences, ranges
 
 
-def plan_scoring(sequences: Sequences, budget: Budget) -> MicroPlan:
-    """For a policy: turns without a response are left out, and the last token is not put in."""
-    chosen = (sequences.response_lens > 0).nonzero().flatten()
+def plan_scoring(sequences: Sequences, budget: Budget, among: Tensor | None = None) -> MicroPlan:
+    """For a policy: turns without a response are left out, and the last token is not put in; `among` ([m] positions)
+    are the only ones then."""
+    spoken = sequences.response_lens > 0
+    chosen = spoken.nonzero().flatten() if among is None else among[spoken[among]]
     return _plan(sequences, chosen, sequences.lengths[chosen] - 1, budget)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dagrl.backends import adapters
@@ -19,9 +22,9 @@ from dagrl.backends.forward import (
     training_mode,
 )
 from dagrl.backends.loading import restore_weights
-from dagrl.backends.memory import Budget, MicroPlan
+from dagrl.backends.memory import Budget, MicroPlan, within_memory
 from dagrl.backends.network import Network
-from dagrl.backends.optimizer import Optimizer
+from dagrl.backends.optimizer import Gradient, Optimizer, products_of
 from dagrl.experience import Sequences
 
 
@@ -86,6 +89,28 @@ class HFPolicy:
         if stats.is_finite:
             self.network.note_change(self.adapter)
         return stats
+
+    def gradient_products(
+        self, sequences: Sequences, loss: PolicyLoss, parts: Sequence[Tensor], *, entropy_gradient: bool = False
+    ) -> Tensor:
+        """[P, P] float64: dot products of the gradients of the loss on each of `parts`; nothing is changed."""
+        optimizer = self._optimizer
+        assert optimizer is not None, f"the policy of {self.network.name} is frozen"
+        self.network.use(self.adapter)
+        budget = copy.copy(self.budget)  # what memory teaches here must not change how the update is computed
+
+        def gather(micro_plan: MicroPlan) -> Gradient:
+            optimizer.discard()
+            for share in self._shares(sequences, micro_plan, loss, entropy_gradient):
+                torch.autograd.backward(share)
+                optimizer.collect()
+            return optimizer.take_gradients()
+
+        with training_mode(self.network.module):
+            gradients = [
+                within_memory(budget, partial(plan_scoring, sequences, budget, among=part), gather) for part in parts
+            ]
+        return products_of(gradients)
 
     def save(self, folder: Path) -> None:
         """Weights and tokenizer; an adapter is saved by itself, with the place of its base written down."""

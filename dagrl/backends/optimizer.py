@@ -15,6 +15,9 @@ from torch.nn import Parameter
 from dagrl.errors import DagrlError, StorageError
 from dagrl.workflow.sections import OptimSpec
 
+Gradient = list[Tensor | None]
+"""By parameter; None where it has none."""
+
 
 def lr_factor(step: int, spec: OptimSpec, total_steps: int | None) -> float:
     """What `spec.lr` is multiplied by in optimizer step `step` (from 0).
@@ -107,6 +110,12 @@ class Optimizer:
         self.version += 1
         return StepStats(grad_norm=norm, lr=lr, is_finite=True)
 
+    def take_gradients(self) -> Gradient:
+        """The gradients collected, on the CPU, by parameter; they are gone afterwards."""
+        taken = [None if master.grad is None else master.grad.detach().cpu().clone() for master in self._masters]
+        self.discard()
+        return taken
+
     def discard(self) -> None:
         """Drops all gradients."""
         for parameter, master in zip(self._parameters, self._masters):
@@ -159,3 +168,14 @@ def _master(parameter: Parameter) -> Parameter:
     if parameter.dtype in (torch.float32, torch.float64):
         return parameter
     return Parameter(parameter.detach().to(torch.float32))
+
+
+def products_of(gradients: Sequence[Gradient]) -> Tensor:
+    """[P, P] float64: dot products of gradients with each other."""
+    products = torch.zeros(len(gradients), len(gradients), dtype=torch.float64)
+    for row, one in enumerate(gradients):
+        for column, other in enumerate(gradients[: row + 1]):
+            pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None]
+            product = sum(float((a.double() * b.double()).sum()) for a, b in pairs)
+            products[row, column] = products[column, row] = product
+    return products

@@ -165,6 +165,7 @@ def _train_actor(node: Node, parts: Parts) -> AnyLearnNode:
         kl_controller=_controller(actor.kl_loss_ctrl, actor.kl_loss_coef, actor.kl_loss_target, actor.kl_loss_horizon),
         loss_horizon=node.sampling.max_tokens if horizon is None else horizon,
         seed=parts.seed,
+        role_gradients_freq=parts.workflow.spec.config.trainer.role_gradients_freq,
     )
 
 

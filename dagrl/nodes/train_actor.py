@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -14,12 +15,13 @@ from dagrl.algorithms import (
     KLController,
     correction_weights,
     kl_estimate,
+    norms_and_cosines,
     sequential_factor,
     token_to_turn,
     token_weights,
 )
-from dagrl.backends.base import MicroBatch, PolicyModel, UpdateStats
-from dagrl.experience import Experience
+from dagrl.backends.base import MicroBatch, PolicyLoss, PolicyModel, UpdateStats
+from dagrl.experience import Experience, Sequences
 from dagrl.nodes.objectives import PolicyObjective
 from dagrl.nodes.stream import Sums, layout_of, minibatch_seed, minibatches
 from dagrl.nodes.train_critic import note_update, update_metrics
@@ -39,19 +41,24 @@ class TrainActorNode:
         kl_controller: KLController,
         loss_horizon: int,
         seed: int,
+        role_gradients_freq: int = 0,
     ) -> None:
+        """`role_gradients_freq`: steps between measurements of each role's gradient; 0 never."""
         self.node = node
         self._policy = policy
         self._policy_loss = policy_loss
         self._kl = kl_controller
         self._loss_horizon = loss_horizon
         self._seed = seed
+        self._role_gradients_freq = role_gradients_freq
 
     def run(self, experience: Experience, step: int) -> Metrics:
         turns = self._turns(experience)
         if not len(turns):
             return {"skipped": 1.0}
         importance = self._importance(experience)
+        is_measured = self._role_gradients_freq > 0 and step % self._role_gradients_freq == 0
+        gradients = self._role_gradients(experience, turns, importance) if is_measured else {}
         sums, stats, early_stop = self._epochs(experience, turns, importance, step)
         if self.node.algorithm.update_order == "sequential":
             every_turn = experience.turns_of(self.node.groups)
@@ -60,7 +67,7 @@ class TrainActorNode:
         metrics = self._metrics(sums, stats, early_stop)
         if self.node.actor.use_kl_loss and math.isfinite(metrics["kl_loss"]):
             self._kl.update(metrics["kl_loss"], len(experience.trajectories))
-        return metrics
+        return metrics | gradients
 
     def state_dict(self) -> dict[str, Any]:
         return self._kl.state_dict()
@@ -93,7 +100,35 @@ class TrainActorNode:
                     return sums, stats, True
         return sums, stats, False
 
+    def _role_gradients(self, experience: Experience, turns: Tensor, importance: Tensor) -> Metrics:
+        """Norms and cosines of the gradients of each role's part of the loss over all turns of the step, at the weights
+        that the step begins with; nothing where the policy has one role in it."""
+        roles = [experience.node_ids[turn] for turn in turns.tolist()]
+        names = sorted(set(roles))
+        if len(names) < 2:
+            return {}
+        batch, loss, _ = self._objective(experience, turns, importance, Sums())
+        parts = [torch.tensor([place for place, role in enumerate(roles) if role == name]) for name in names]
+        has_entropy = self.node.actor.entropy_coeff != 0.0
+        products = self._policy.gradient_products(batch, loss, parts, entropy_gradient=has_entropy)
+        norms, cosines = norms_and_cosines(products)
+        metrics = {"gradient/norm": float(products.sum().clamp_min(0.0).sqrt())}
+        metrics |= {f"gradient/norm/{name}": float(norm) for name, norm in zip(names, norms, strict=True)}
+        for first, second in combinations(range(len(names)), 2):
+            metrics[f"gradient/cosine/{names[first]}/{names[second]}"] = float(cosines[first, second])
+        return metrics
+
     def _update(self, experience: Experience, turns: Tensor, importance: Tensor, sums: Sums) -> UpdateStats:
+        batch, loss, reported = self._objective(experience, turns, importance, sums)
+        has_entropy = self.node.actor.entropy_coeff != 0.0
+        stats = self._policy.update(batch, loss, entropy_gradient=has_entropy)
+        sums.add(reported)
+        return stats
+
+    def _objective(
+        self, experience: Experience, turns: Tensor, importance: Tensor, sums: Sums
+    ) -> tuple[Sequences, PolicyLoss, Mapping[str, Tensor | float]]:
+        """The turns of an optimizer batch, their loss, and sums to report; the loss adds what it sees to `sums`."""
         lens, batch = experience.turns.response_len[turns], experience.select(turns)
         columns = {
             "old": experience.read(old_logprobs_column(self.node.actor), turns),
@@ -117,10 +152,7 @@ class TrainActorNode:
             own = {name: column[micro.tokens].to(logprobs.device) for name, column in columns.items()}
             return self._loss(logprobs, entropy, own, lens[micro.turns].to(logprobs.device), sums)
 
-        has_entropy = self.node.actor.entropy_coeff != 0.0
-        stats = self._policy.update(batch, loss, entropy_gradient=has_entropy)
-        sums.add(reported)
-        return stats
+        return batch, loss, reported
 
     def _loss(self, logprobs: Tensor, entropy: Tensor, own: Mapping[str, Tensor], lens: Tensor, sums: Sums) -> Tensor:
         """This micro-batch's share of policy loss - entropy bonus + KL loss; `own` holds its tokens' columns."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from dagrl.algorithms import explained_variance, token_weights, value_loss
@@ -35,12 +36,11 @@ class TrainCriticNode:
                 stats.append(self._update(experience, batch, fresh))
                 sums.merge(fresh)
                 note_update(experience, "critic", batch, stats[-1])
-        returns = experience.read(Column.RETURNS, turns)
         return {
             "loss": sum(stat.loss for stat in stats) / len(stats),
             "rmse": sums.ratio("sum_squared_error", "num_tokens") ** 0.5,
             "clip_fraction": sums.ratio("num_clipped", "num_tokens"),
-            "explained_variance": explained_variance(experience.read(Column.VALUES, turns), returns),
+            **_explained(experience, turns),
             **update_metrics(stats),
         }
 
@@ -61,6 +61,19 @@ class TrainCriticNode:
             return (own_weights * result.loss_T).sum()
 
         return self._critic.update(experience.select(turns), loss)
+
+
+def _explained(experience: Experience, turns: Tensor) -> Metrics:
+    """Explained variance over all turns, and where several roles share the critic over those of each."""
+    roles = [experience.node_ids[turn] for turn in turns.tolist()]
+    chosen = {"explained_variance": turns}
+    for name in sorted(set(roles)) if len(set(roles)) > 1 else ():
+        places = [place for place, role in enumerate(roles) if role == name]
+        chosen[f"explained_variance/{name}"] = turns[torch.tensor(places)]
+    return {
+        name: explained_variance(experience.read(Column.VALUES, own), experience.read(Column.RETURNS, own))
+        for name, own in chosen.items()
+    }
 
 
 def note_update(experience: Experience, model: Updated, turns: Tensor, stats: UpdateStats) -> None:

@@ -156,6 +156,14 @@ _GUIDES: Mapping[str, Guide] = {
         low=0.0,
         high=1.0,
     ),
+    "critic_*/explained_variance/*": Guide(
+        title="Explained variance of a role",
+        meaning="The same over the turns of one rollout node, where several share the critic.",
+        section=CRITIC,
+        healthy="Alike for all. One at 0 or below: the critic does not tell its prompts apart; give it its own.",
+        low=0.0,
+        high=1.0,
+    ),
     "critic_*/rmse": Guide(
         title="Error of the critic",
         meaning="Root of the mean squared difference of value and return.",

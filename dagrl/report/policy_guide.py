@@ -99,6 +99,26 @@ POLICY_GUIDES: Mapping[str, Guide] = {
         section=POLICY,
         healthy="Steady. Spikes: look at that step's conversations, lower the learning rate.",
     ),
+    "agent_*/actor/gradient/norm": Guide(
+        title="Gradient over the step",
+        meaning="Norm of the gradient of the loss over all turns of the step, at the weights that it begins with "
+        "(trainer.role_gradients_freq).",
+        section=OTHER,
+    ),
+    "agent_*/actor/gradient/norm/*": Guide(
+        title="Gradient of a role",
+        meaning="Norm of the part of it that comes from the turns of one rollout node; the parts sum to the whole.",
+        section=POLICY,
+        healthy="Of one order for all roles. One far larger: it decides where the shared weights go.",
+    ),
+    "agent_*/actor/gradient/cosine/*": Guide(
+        title="Roles pull alike",
+        meaning="Cosine between the gradients of two roles that share the policy.",
+        section=POLICY,
+        healthy="0 or above. Below 0 for long: what one role learns the other unlearns; give them policies or adapters "
+        "of their own.",
+        low=-0.2,
+    ),
     "agent_*/policy/sampler_gap_mean": Guide(
         title="Sampler and trainer apart (mean)",
         meaning="Mean difference between a token's log-prob when sampled and when computed again for training.",

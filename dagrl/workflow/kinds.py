@@ -221,6 +221,12 @@ def asks_for_play(node: Node) -> bool:
     )
 
 
+def shares_policy(nodes: Sequence[Node], trainer: Node) -> bool:
+    """Whether the policy that a TRAIN_ACTOR node trains speaks for several of the rollout nodes among `nodes`."""
+    spoken = [node for node in nodes if node.kind is NodeKind.ROLLOUT and node.agent_group == trainer.agent_group]
+    return len(spoken) > 1
+
+
 def is_chained(algorithm: AlgorithmSpec) -> bool:
     """True if the estimator carries credit from agent to agent through the whole trajectory."""
     return algorithm.adv_estimator in CHAINED_ESTIMATORS

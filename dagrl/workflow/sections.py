@@ -329,6 +329,9 @@ class TrainerSpec(Spec):
     """Evaluates before the first step, so that there is something to compare with."""
     val_without: tuple[str, ...] = ()
     """Rollout nodes that the closing report leaves out one by one, to show what each brings."""
+    role_gradients_freq: Count = 0
+    """Steps between measurements of what each role does to a policy that several rollout nodes share: the norm of its
+    part of the gradient and its cosine with the others'; 0 never. Costs a pass forward and backward over the batch."""
     runs_dir: str = "runs"
     """Folder that holds `<dag_id>/<time>/`, from the working directory."""
     show_sample_freq: Count = 10

@@ -187,3 +187,36 @@ def test_heads_that_scale_or_cap_their_logits_are_scored_right(
     with torch.no_grad():
         logprobs, _ = _naive(model, sequences)
     torch.testing.assert_close(_policy(model).score(sequences).logprobs, logprobs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("budget", [SMALL, LARGE])
+def test_the_parts_of_a_gradient_are_those_of_autograd_and_sum_to_the_whole(
+    budget: Budget, model_factory: Callable[..., Any], sequences_factory: Callable[..., Sequences]
+) -> None:
+    model, sequences = model_factory().double(), sequences_factory()
+    weights = torch.randn(int(sequences.response_lens.sum()), generator=torch.Generator().manual_seed(3)).double()
+
+    def loss(logprobs: Tensor, entropy: Tensor, micro: MicroBatch) -> Tensor:
+        return (weights[micro.tokens] * logprobs).sum() - 0.1 * entropy.sum()
+
+    parts = [torch.tensor([0, 3, 5]), torch.tensor([1, 2]), torch.tensor([4, 6])]
+    policy, untouched = _policy(model, copy.copy(budget)), _policy(copy.deepcopy(model), copy.copy(budget))
+    products = policy.gradient_products(sequences, loss, parts, entropy_gradient=True)
+
+    naive = copy.deepcopy(model)
+    rows = []
+    for part in [*parts, torch.arange(len(sequences))]:
+        logprobs, entropy = _naive(naive, sequences.subset(part))
+        share = (weights[sequences.tokens_of(part)] * logprobs).sum() - 0.1 * entropy.sum()
+        found = torch.autograd.grad(share, list(naive.parameters()), allow_unused=True)
+        rows.append(torch.cat([gradient.flatten() for gradient in found if gradient is not None]))
+    expected = torch.stack(rows[:3]) @ torch.stack(rows[:3]).T
+    torch.testing.assert_close(products, expected, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(sum(rows[:3]), rows[3], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(products.sum().sqrt(), rows[3].norm(), rtol=1e-6, atol=1e-9)
+
+    told = [one.update(sequences, loss, entropy_gradient=True) for one in (policy, untouched)]
+    assert told[0] == told[1] and policy.budget == untouched.budget
+    assert told[0].grad_norm == pytest.approx(float(rows[3].norm()), rel=1e-6)
+    pairs = zip(policy.network.module.parameters(), untouched.network.module.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs), "measuring changed the update"

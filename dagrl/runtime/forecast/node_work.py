@@ -10,7 +10,7 @@ from dagrl.runtime.forecast.rehearsal import Rehearsal, TurnSize
 from dagrl.runtime.forecast.sizes import ModelSize
 from dagrl.workflow.algorithm_section import BATCH_LOSSES
 from dagrl.workflow.graph import Workflow
-from dagrl.workflow.kinds import Node, NodeKind
+from dagrl.workflow.kinds import Node, NodeKind, shares_policy
 
 _LEARNS = (NodeKind.OLD_LOGPROBS, NodeKind.REF_LOGPROBS, NodeKind.VALUES, NodeKind.TRAIN_CRITIC, NodeKind.TRAIN_ACTOR)
 
@@ -140,4 +140,5 @@ def _flops(workflow: Workflow, node: Node, turns: Sequence[TurnSize], rates: Rat
     )
     if node.algorithm.policy_loss in BATCH_LOSSES:
         once += body + head  # log-probs of the whole batch before each optimizer step
-    return once * node.actor.ppo_epochs
+    every = workflow.spec.config.trainer.role_gradients_freq
+    return once * (node.actor.ppo_epochs + (1 / every if every and shares_policy(workflow.nodes, node) else 0))
