@@ -15,7 +15,15 @@ from torch import Tensor
 from dagrl.algorithms.aggregate import LOSS_AGG_MODES, action_weights, token_weights
 from dagrl.algorithms.conflict import norms_and_cosines
 from dagrl.algorithms.gae import gae, marft_gae
-from dagrl.algorithms.group_relative import RELATIVE_ESTIMATORS, RelativeFunction, ScoredRows, numbered, signal
+from dagrl.algorithms.group_relative import (
+    RELATIVE_ESTIMATORS,
+    RelativeFunction,
+    ScoredRows,
+    numbered,
+    sample_weights,
+    signal,
+    weighed,
+)
 from dagrl.algorithms.importance import sequential_factor
 from dagrl.algorithms.kl import KL_ALIASES, KL_KINDS, AdaptiveKL, FixedKL, KLController, kl_estimate
 from dagrl.algorithms.layout import TurnLayout
@@ -140,6 +148,7 @@ __all__ = [
     "reinforce_plus_plus",
     "remax",
     "reverse_linear_scan",
+    "sample_weights",
     "sapo_loss",
     "sequential_factor",
     "signal",
@@ -147,5 +156,6 @@ __all__ = [
     "token_to_turn",
     "token_weights",
     "value_loss",
+    "weighed",
     "whiten",
 ]

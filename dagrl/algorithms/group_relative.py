@@ -37,6 +37,8 @@ class ScoredRows:
     """int64: group of each row, 0..G-1."""
     lens: Tensor
     """int64: response tokens of each row."""
+    weights: Tensor | None = None
+    """float64, from 1 up: how much each row counts in its group, for `grpo` and `mean_baseline`; None: as any other."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scores", self.scores.double())
@@ -51,6 +53,27 @@ def numbered(*keys: Tensor) -> Tensor:
     """Group of each row, `[R]` int64 from 0: rows are together where all `keys` (`[R]` int64 each) agree."""
     labels: Tensor = torch.unique(torch.stack(keys, dim=1), dim=0, return_inverse=True)[1]
     return labels
+
+
+def sample_weights(groups: Tensor, samples: Tensor) -> Tensor:
+    """Weights with which all samples of a group count the same, `[R]` float64: D / d, where the row's sample has d rows
+    in the group and the sample with most has D.
+
+    M-GRPO (arXiv 2511.13288) draws as many calls of an agent from each sample; this is what copying them comes to.
+    """
+    same = numbered(groups, samples)
+    own = torch.bincount(same)[same].double()
+    most = torch.zeros(int(groups.max()) + 1 if groups.numel() else 0, dtype=torch.float64)
+    return most.scatter_reduce(0, groups, own, "amax")[groups] / own
+
+
+def weighed(advantages: Tensor, rows: ScoredRows) -> Tensor:
+    """What a loss without weights must be given so that rows count by theirs: times the weight over the group's mean
+    weight. Clipped losses are linear in the advantage where its sign stays."""
+    if rows.weights is None:
+        return advantages
+    mean = _sum(torch.ones_like(rows.scores), rows) / torch.bincount(rows.groups, minlength=_size(rows)).clamp(min=1)
+    return advantages * rows.weights / mean[rows.groups]
 
 
 def grpo(rows: ScoredRows) -> Tensor:
@@ -110,11 +133,13 @@ def _size(rows: ScoredRows) -> int:
 
 
 def _count(rows: ScoredRows) -> Tensor:
-    return torch.bincount(rows.groups, minlength=_size(rows))
+    """Of each group; where rows have weights, their sum."""
+    return _sum(torch.ones_like(rows.scores), rows)
 
 
 def _sum(values: Tensor, rows: ScoredRows) -> Tensor:
-    return torch.zeros(_size(rows), dtype=torch.float64).index_add(0, rows.groups, values)
+    weighted = values if rows.weights is None else values * rows.weights
+    return torch.zeros(_size(rows), dtype=torch.float64).index_add(0, rows.groups, weighted)
 
 
 def _mean(rows: ScoredRows) -> Tensor:

@@ -8,7 +8,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from dagrl.algorithms import RelativeFunction, RoleBaselines, ScoredRows, numbered, signal, sum_per_turn, token_to_turn
+from dagrl.algorithms import (
+    RelativeFunction,
+    RoleBaselines,
+    ScoredRows,
+    numbered,
+    sample_weights,
+    signal,
+    sum_per_turn,
+    token_to_turn,
+    weighed,
+)
 from dagrl.experience import Experience
 from dagrl.types import Metrics, Trajectory
 from dagrl.workflow.kinds import Column, Node
@@ -89,10 +99,13 @@ class RowAdvantages:
         row_of_turn = torch.arange(len(turns)) if by_turn else speakers
         own = sum_per_turn(experience.read(Column.REWARDS, turns).double(), lens)
         first_turn = _first_of(row_of_turn)
+        groups = numbered(*(key[first_turn] for key in self._keys(experience, turns, nodes)))
+        by_sample = self._node.algorithm.row_weight == "sample"
         rows = ScoredRows(
             scores=_to_go(own, speakers, self._node.algorithm.gamma) if by_turn else _sums(own, row_of_turn),
-            groups=numbered(*(key[first_turn] for key in self._keys(experience, turns, nodes))),
+            groups=groups,
             lens=_sums(lens, row_of_turn),
+            weights=sample_weights(groups, experience.turns.trajectory[turns[first_turn]]) if by_sample else None,
         )
         owners = [
             (experience.trajectories[int(experience.turns.trajectory[turn])], experience.node_ids[turn])
@@ -100,7 +113,7 @@ class RowAdvantages:
         ]
         advantages, metrics = self._estimator.estimate(rows, owners)
         row_of_token = row_of_turn[token_to_turn(lens)]
-        experience.write(Column.ADVANTAGES, turns, advantages.float()[row_of_token])
+        experience.write(Column.ADVANTAGES, turns, weighed(advantages, rows).float()[row_of_token])
         experience.write(Column.RETURNS, turns, rows.scores.float()[row_of_token])
         return metrics
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -34,11 +34,22 @@ PAPER_NAMES: Mapping[str, Mapping[str, Any]] = {
     "dr_mas": {"adv_estimator": "grpo", "group_by": ["prompt", "agent"], "advantage_level": "trajectory"},
     "magrpo": {"adv_estimator": "dr_grpo", "group_by": ["prompt", "agent"], "advantage_level": "trajectory"},
     "at_grpo": {"adv_estimator": "grpo", "group_by": ["prompt", "agent", "turn"], "advantage_level": "turn"},
-    "m_grpo": {"adv_estimator": "grpo", "group_by": ["prompt", "agent"], "advantage_level": "turn", "gamma": 0.0},
+    "m_grpo": {
+        "adv_estimator": "grpo",
+        "group_by": ["prompt", "agent"],
+        "advantage_level": "turn",
+        "gamma": 0.0,
+        "row_weight": "sample",
+    },
 }
 """What multi-agent papers call a setting of these keys. Dr. MAS (arXiv 2602.08847), MAGRPO (arXiv 2508.04652), AT-GRPO
 (arXiv 2510.11062); M-GRPO (arXiv 2511.13288), where every call of a sub-agent is compared by its own reward with all
-calls of the prompt's samples, each weighing the same: the paper draws as many calls from each sample instead."""
+calls of the prompt's samples. Samples weigh the same, however often they call: where the paper doubles and drops calls
+until each sample has as many, here each call has the weight of its copies."""
+
+
+WEIGHED_ESTIMATORS = ("grpo", "dr_grpo")
+"""Those that `row_weight: sample` is defined for."""
 
 
 def spelt_out(said: Any) -> Any:
@@ -74,6 +85,13 @@ class AlgorithmSpec(Spec):
     def _spell_out(cls, said: Any) -> Any:
         return spelt_out(said)
 
+    @model_validator(mode="after")
+    def _check_row_weight(self) -> Self:
+        if self.row_weight == "sample" and self.adv_estimator not in WEIGHED_ESTIMATORS:
+            known = " and ".join(WEIGHED_ESTIMATORS)
+            raise ValueError(f"row_weight: sample is for {known}, not for {self.adv_estimator}")
+        return self
+
     adv_estimator: str = "gae_marft"
     """gae_marft · gae · reinforce_plus_plus · grpo · dr_grpo · rloo · reinforce_plus_plus_baseline · opo · maxrl ·
     cpgd · spiral · remax (one greedy rollout of each prompt) · `file.py:function`; or a paper's name for some of these
@@ -84,6 +102,9 @@ class AlgorithmSpec(Spec):
     advantage_level: Literal["trajectory", "turn"] = "trajectory"
     """What they compare: trajectory the sum of a node's rewards in a trajectory; turn each of its turns, by its reward
     and those of the node's later turns, discounted by `gamma` (0: by its own alone)."""
+    row_weight: Literal["row", "sample"] = "row"
+    """row: all rows of a group weigh the same; sample: all samples do, however many rows (calls of an agent) each has,
+    both in the group's mean and deviation and in the loss. For grpo and dr_grpo."""
     gamma: Fraction = 1.0
     """Discount from round to round."""
     lam: Fraction = 1.0

@@ -60,8 +60,38 @@ def test_at_grpo_compares_an_agents_turn_with_the_same_turn_of_the_other_samples
 def test_m_grpo_compares_every_call_of_a_sub_agent_by_its_own_reward_with_all_calls_of_the_prompt():
     calls = [[(0, 0, 1.0), (1, 0, 0.2), (1, 1, 0.4)], [(0, 0, 0.0), (1, 0, 0.9)]]
     found = advantages(calls, adv_estimator="m_grpo")
-    assert [found[1], found[2], found[4]] == pytest.approx([-0.832048, -0.277349, 1.109397], abs=1e-6)
+    spread = ((0.4**2 + 0.2**2 + 2 * 0.3**2) / 3) ** 0.5  # of 0.2, 0.4, 0.9, 0.9, whose mean is 0.6
+    expected = [-0.4 * 3 / 4, -0.2 * 3 / 4, 0.3 * 2 * 3 / 4]
+    assert [found[1], found[2], found[4]] == pytest.approx([one / spread for one in expected], abs=1e-5)
     assert [found[0], found[3]] == pytest.approx([0.5**0.5, -(0.5**0.5)], abs=1e-5)
+
+
+def test_m_grpo_is_what_copying_calls_until_each_sample_has_as_many_comes_to():
+    """Of two, one and four calls each is copied twice, four times and once."""
+    rewards = [[0.2, 0.4], [0.9], [0.1, 0.3, 0.3, 0.5]]
+    copied = [[one for one in own for _ in range(4 // len(own))] for own in rewards]
+    alone, doubled = (
+        advantages([[(1, at, one) for at, one in enumerate(own)] for own in calls], adv_estimator="grpo", gamma=0.0,
+                   advantage_level="turn", row_weight=weight)
+        for calls, weight in ((rewards, "sample"), (copied, "row"))
+    )  # fmt: skip
+    loss = [sum(doubled[start : start + 4 // len(own)]) for row, own in enumerate(rewards)
+            for start in range(4 * row, 4 * row + 4, 4 // len(own))]  # fmt: skip
+    assert alone == pytest.approx([one * 7 / 12 for one in loss], abs=1e-6), "7 rows in place of 12"
+
+
+def test_weights_by_sample_are_for_the_estimators_that_have_them():
+    assert AlgorithmSpec(adv_estimator="dr_grpo", row_weight="sample").row_weight == "sample"
+    with pytest.raises(ValidationError, match="row_weight: sample is for grpo and dr_grpo, not for opo"):
+        AlgorithmSpec(adv_estimator="opo", row_weight="sample")
+
+
+def test_where_samples_have_as_many_rows_each_their_weights_change_nothing():
+    even = [[(0, 0, 1.0), (0, 1, 0.2)], [(0, 0, 0.0), (0, 1, 0.4)]]
+    plain, weighed = (
+        advantages(even, adv_estimator="dr_grpo", advantage_level="turn", row_weight=one) for one in ("row", "sample")
+    )
+    assert plain == weighed
 
 
 @pytest.mark.parametrize("name", PAPER_NAMES)
