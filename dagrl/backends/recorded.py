@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from dagrl.backends.base import Generator
-from dagrl.types import Completion, GenerationRequest, Metrics
+from dagrl.types import Completion, FinishReason, GenerationRequest, Metrics, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +16,36 @@ class Recording:
 
     prompt_ids: tuple[int, ...]
     completion: Completion
+
+
+def recording_of(turn: Turn) -> Recording:
+    """What was said in a turn."""
+    completion = Completion(
+        token_ids=turn.response_ids,
+        logprobs=turn.rollout_logprobs,
+        finish_reason=turn.finish_reason,
+        policy_version=turn.policy_version,
+    )
+    return Recording(prompt_ids=turn.prompt_ids, completion=completion)
+
+
+class MuteGenerator:
+    """Answers everything with nothing."""
+
+    async def generate(self, request: GenerationRequest) -> Completion:
+        return Completion(token_ids=(), logprobs=(), finish_reason=FinishReason.STOP, policy_version=0)
+
+    def begin_batch(self) -> None:
+        return None
+
+    def away(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def metrics(self) -> Metrics:
+        return {}
+
+    async def close(self) -> None:
+        return None
 
 
 class RecordedGenerator:

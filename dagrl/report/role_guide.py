@@ -43,6 +43,29 @@ ROLE_GUIDES: Mapping[str, Guide] = {
         meaning="Share of the conversations that ended before max_rounds with a turn of this rollout node.",
         section=TRAJECTORIES,
     ),
+    "influence/kl/*": Guide(
+        title="Influence of an agent",
+        meaning="How much the messages of a rollout node change what the others answer: KL of their answers with them "
+        "and without (k3 estimate, mean over the tokens of the turns that read them; trainer.probe_freq).",
+        section=HEADLINE,
+        healthy="Above 0.001. At 0 for long: the agent is lazy, or nobody reads it; see influence/heard.",
+        low=1e-3,
+        unit="nats",
+    ),
+    "influence/heard/*": Guide(
+        title="Heard",
+        meaning="Share of the others' turns after a rollout node first spoke whose prompt is another without it.",
+        section=TRAJECTORIES,
+        healthy="Above 0: at 0 nobody reads it.",
+        low=1e-9,
+    ),
+    "influence/failed": Guide(
+        title="Probes that failed",
+        meaning="Conversations that could not be played without a message, mostly because a hook wants it there.",
+        section=TRAJECTORIES,
+        healthy="0: what failed is not in the influence.",
+        high=0.0,
+    ),
     "trajectory/ended_early": Guide(
         title="Ended early",
         meaning="Share of the conversations that somebody ended before max_rounds.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dagrl.backends.recorded import RecordedGenerator, Recording
+from dagrl.backends.recorded import RecordedGenerator, Recording, recording_of
 from dagrl.backends.scripted import TurnKey, turn_seed
 from dagrl.errors import DagrlError, StorageError
 from dagrl.nodes.base import TrajectoryFault
@@ -21,7 +21,7 @@ from dagrl.runtime.debugging import post_mortem
 from dagrl.runtime.judge import playing_pool, recorded_workflow
 from dagrl.runtime.resume import differences, find_point_before
 from dagrl.runtime.session import open_player, prepare_process
-from dagrl.types import Completion, FailedTrajectory, FinishReason, Task, Trajectory, Turn, Variation
+from dagrl.types import FailedTrajectory, FinishReason, Task, Trajectory, Turn, Variation
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.held_out import VAL, held_out_sets
 
@@ -135,14 +135,7 @@ def _recordings(workflow: Workflow, failed: FailedTrajectory, run_seed: int) -> 
             branch=turn.branch,
             draw=draw_of(failed.variation, turn.node_id, turn.round),
         )
-        completion = Completion(
-            token_ids=turn.response_ids,
-            logprobs=turn.rollout_logprobs,
-            finish_reason=turn.finish_reason,
-            policy_version=turn.policy_version,
-        )
-        seed = turn_seed(run_seed if own is None else own, key)
-        found[seed] = Recording(prompt_ids=turn.prompt_ids, completion=completion)
+        found[turn_seed(run_seed if own is None else own, key)] = recording_of(turn)
     return found
 
 

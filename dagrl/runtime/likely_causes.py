@@ -9,6 +9,8 @@ from dagrl.types import Metrics
 
 TINY_KL = 1e-5
 """Nats: below it an update of a policy changes nothing that could be seen."""
+INFLUENCE = "influence/kl/"
+"""Names of how much an agent's message changes the others' answers begin so."""
 _AGENT = re.compile(r"agent_(.+)/response_tokens")
 _ROLE = re.compile(r"role/(.+)/trained_share")
 
@@ -70,3 +72,19 @@ def who_trains(metrics: Metrics) -> str:
 
 def _shares(metrics: Metrics) -> Mapping[str, float]:
     return {match[1]: value for name, value in metrics.items() if (match := _ROLE.fullmatch(name))}
+
+
+def who_is_lazy(metrics: Metrics, num_probes: int) -> str:
+    """Whose message changes nothing, as far as the last step was probed; `<agent>/lazy_probes` say since when."""
+    names = [
+        name.removesuffix("/lazy_probes")
+        for name, count in metrics.items()
+        if name.endswith("/lazy_probes") and count >= num_probes
+    ]
+    return "; ".join(f"{name}, {_heard(metrics.get(f'influence/heard/{name}'))}" for name in names)
+
+
+def _heard(share: float | None) -> str:
+    if share is None:
+        return "in each of the last probes"
+    return "whom nobody reads" if share == 0.0 else f"though {share:.0%} of the others' turns read it"

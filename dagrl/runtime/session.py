@@ -29,6 +29,7 @@ from dagrl.runtime.held_out import read_held_out
 from dagrl.runtime.ledger import Ledger
 from dagrl.runtime.live_status import LiveStatus
 from dagrl.runtime.player import Player
+from dagrl.runtime.probes import Probes
 from dagrl.runtime.process_random import seed_process
 from dagrl.runtime.recorder import Recorder
 from dagrl.runtime.resume import ResumePoint, cut_back_to, restore
@@ -111,6 +112,10 @@ def _build(
         ledger=ledger,
         trace=trace,
     )
+    probes = None
+    if config.trainer.probe_freq:
+        probes = Probes(workflow, pool, open_player)
+        stack.callback(probes.close)
     trainer = Trainer(
         workflow,
         player=player,
@@ -129,6 +134,7 @@ def _build(
         trace=trace,
         ledger=ledger,
         total_steps=total_steps,
+        probes=probes,
     )
     seed_process(config.trainer.seed)  # making a model may have drawn from it
     if point is not None:

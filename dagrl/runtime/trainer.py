@@ -18,6 +18,7 @@ from dagrl.runtime.held_out import HeldOut
 from dagrl.runtime.held_out_scores import detailed_scores
 from dagrl.runtime.ledger import Ledger
 from dagrl.runtime.player import Player
+from dagrl.runtime.probes import Probes
 from dagrl.runtime.recorder import Recorder
 from dagrl.runtime.summary import step_metrics
 from dagrl.runtime.supply import Supply
@@ -70,6 +71,7 @@ class Trainer:
         trace: Trace,
         ledger: Ledger,
         total_steps: int,
+        probes: Probes | None = None,
     ) -> None:
         self._workflow = workflow
         self._config = workflow.spec.config
@@ -82,6 +84,7 @@ class Trainer:
         self._trace = trace
         self._ledger = ledger
         self._total_steps = total_steps
+        self._probes = probes
         self._step = 0
         self._before: tuple[Evaluation, ...] = ()
         self._latest: tuple[Evaluation, ...] = ()
@@ -175,10 +178,11 @@ class Trainer:
             with self._trace.phase(PLAY, is_played=True) as play:
                 trajectories, told = await self._supply.begin(step)
             with self._trace.phase(LEARN):
+                probed = await self._probes.look(trajectories) if self._probes and self._probes.is_due(step) else {}
                 experience = collate(trajectories, use_all_traj=rollout.use_all_traj)
                 learnt = await self._executor.learn(experience, step) if len(experience.turns) else None
                 books = self._supply.end()
-                metrics = told | step_metrics(self._workflow, experience, books.failed, step=step)
+                metrics = told | probed | step_metrics(self._workflow, experience, books.failed, step=step)
             seconds: dict[str, float] = {"play": play.seconds}
             if learnt is not None:
                 metrics |= learnt.metrics

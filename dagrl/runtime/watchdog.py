@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, pvariance
 from typing import Any
 
-from dagrl.runtime.likely_causes import trained_share, who_talks, who_trains, why_still
+from dagrl.runtime.likely_causes import INFLUENCE, trained_share, who_is_lazy, who_talks, who_trains, why_still
 from dagrl.types import Metrics
 
 PATIENCE = 5
@@ -34,6 +34,10 @@ REPEATED_RISE = 0.2
 ALWAYS_REPEATED = 0.9
 START_STEPS = 10
 """Steps at the start of a run whose reward the last ones are compared with, and the number of those."""
+MIN_INFLUENCE = 1e-3
+"""Nats per token by which an agent's message changes the others' answers; below it nobody notices."""
+LAZY_PROBES = 3
+"""Probes in a row below it before it is told."""
 FIRST_STEPS = 5
 """Steps whose mean is taken for a run's ordinary repetition."""
 
@@ -119,6 +123,14 @@ SIGNS: Sequence[Sign] = (
         "agent for its own part (algorithm.reward_mode: per_agent), or leave the agent out",
     ),
     Sign(
+        name="lazy_agent",
+        is_there=lambda m: _largest(m, "/lazy_probes") >= LAZY_PROBES,
+        text="an agent's message changes nothing in what the others answer: nobody reads it (their hooks), it says the "
+        "same whatever the problem, or the others do the work themselves. Let the next agent need it, reward the agent "
+        "for what it brings (a CREDIT node, rule difference), or leave it out (`dagrl eval --without`)",
+        here=lambda m: who_is_lazy(m, LAZY_PROBES),
+    ),
+    Sign(
         name="failing_trajectories",
         is_there=lambda m: m.get("trajectory/failed", 0.0) > MAX_FAILED * m.get("trajectory/count", 0.0),
         text="trajectories fail in user code and are dropped: see the run's failures/ folder for each one's error",
@@ -141,6 +153,7 @@ class Watchdog:
         self._rewards: deque[float] = deque(maxlen=QUIET_STEPS)
         self._start_rewards: list[float] = []
         self._first_repeated: dict[str, list[float]] = {}
+        self._lazy_probes: dict[str, int] = {}
 
     def look(self, step: int, metrics: Metrics) -> list[str]:
         """What to tell after `step` steps."""
@@ -148,7 +161,7 @@ class Watchdog:
         if len(self._start_rewards) < START_STEPS:
             self._start_rewards.append(self._rewards[-1])
         seen = {**metrics, "best_reward": max(self._rewards), "has_reward_moved": float(self._has_reward_moved(step))}
-        seen |= self._repeated_too_much(metrics)
+        seen |= self._repeated_too_much(metrics) | self._without_influence(metrics)
         told = []
         for sign in SIGNS:
             self._held[sign.name] = self._held.get(sign.name, 0) + 1 if sign.is_there(seen) else 0
@@ -179,6 +192,14 @@ class Watchdog:
             excess[f"{name}_excess"] = metrics[name] - min(max(MAX_REPEATED, usual + REPEATED_RISE), ALWAYS_REPEATED)
         return excess
 
+    def _without_influence(self, metrics: Metrics) -> Metrics:
+        """By agent, in how many probes in a row its message has changed nothing; the count stands until the next."""
+        for name in (name for name in metrics if name.startswith(INFLUENCE)):
+            agent = name.removeprefix(INFLUENCE)
+            is_lazy = metrics[name] < MIN_INFLUENCE
+            self._lazy_probes[agent] = self._lazy_probes.get(agent, 0) + 1 if is_lazy else 0
+        return {f"{agent}/lazy_probes": float(count) for agent, count in self._lazy_probes.items()}
+
     def state_dict(self) -> dict[str, Any]:
         first = {name: list(values) for name, values in self._first_repeated.items()}
         return {
@@ -187,12 +208,14 @@ class Watchdog:
             "rewards": list(self._rewards),
             "start_rewards": list(self._start_rewards),
             "first_repeated": first,
+            "lazy_probes": dict(self._lazy_probes),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._held, self._told = dict(state["held"]), dict(state["told"])
         self._rewards = deque(state["rewards"], maxlen=QUIET_STEPS)
         self._start_rewards = list(state["start_rewards"])
+        self._lazy_probes = dict(state["lazy_probes"])
         self._first_repeated = {name: list(values) for name, values in state["first_repeated"].items()}
 
 

@@ -67,6 +67,7 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
     checks_held_out.held_out_sets_are_told_apart,
     checks_held_out.the_set_that_counts_is_there,
     checks_insight.role_gradients_have_roles,
+    checks_insight.probes_have_listeners,
     checks_rewards.rewards_come_from_somewhere,
     checks_rewards.reward_counted_once,
     checks_rewards.reward_reaches_all,

@@ -332,6 +332,10 @@ class TrainerSpec(Spec):
     role_gradients_freq: Count = 0
     """Steps between measurements of what each role does to a policy that several rollout nodes share: the norm of its
     part of the gradient and its cosine with the others'; 0 never. Costs a pass forward and backward over the batch."""
+    probe_freq: Count = 0
+    """Steps between probes of how much each agent's message changes what the others answer (`influence/*`); 0 never."""
+    probe_conversations: PositiveInt = 16
+    """Conversations that are probed at a time, each played again without each agent's text; nothing is generated."""
     runs_dir: str = "runs"
     """Folder that holds `<dag_id>/<time>/`, from the working directory."""
     show_sample_freq: Count = 10

@@ -203,7 +203,8 @@ def test_a_reward_function_that_fails_ends_an_aborting_run_too(tmp_path):
 )
 def test_a_resumed_run_with_prompts_carried_over_is_byte_for_byte_the_one_never_stopped(tmp_path, credit, surplus):
     made = sampled(oversample=3, credit=credit, surplus=surplus)
-    ran = run(tmp_path, made, "trainer.total_steps=3", "trainer.save_freq=1", "trainer.test_freq=2", SETS)
+    ran = run(tmp_path, made, "trainer.total_steps=3", "trainer.save_freq=1", "trainer.test_freq=2", SETS,
+              "trainer.probe_freq=1")  # fmt: skip
     if surplus == "carry":
         assert ledger(ran)[0]["carried"], "nothing waits at the checkpoint that is resumed"
     else:

@@ -46,7 +46,7 @@ def test_a_healthy_run_is_left_in_peace():
 
 
 def test_every_sign_has_a_case_here_and_stands_in_the_docs():
-    assert {*SICK, "reward_stands_still"} == {sign.name for sign in SIGNS}
+    assert {*SICK, "reward_stands_still", "lazy_agent"} == {sign.name for sign in SIGNS}
     page = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
     assert as_markdown() in page.read_text(encoding="utf-8"), "run `make reference`"
 
@@ -156,3 +156,28 @@ def test_a_reward_that_stands_still_is_told_with_its_likely_cause(changes, cause
         for line in watchdog.look(step, HEALTHY | {"reward/mean": 0.2 + 0.05 * (step % 3)} | changes)
     ]
     assert len(lines) == 1 and cause in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("heard", "cause"), [(0.0, "here a, whom nobody reads"), (0.5, "here a, though 50% of the others' turns read it")]
+)
+def test_an_agent_whose_message_changes_nothing_is_told_after_several_probes(heard, cause):
+    probed = {"influence/kl/a": 1e-5, "influence/kl/b": 0.2, "influence/heard/a": heard, "influence/heard/b": 1.0}
+    watchdog, told_at = Watchdog(), []
+    for step in range(1, 41):
+        seen = HEALTHY | {"reward/mean": 0.3 + step / 1000} | (probed if step % 4 == 1 else {})
+        told_at += [(step, line) for line in watchdog.look(step, seen)]
+        copied = Watchdog()
+        copied.load_state_dict(watchdog.state_dict())
+        watchdog = copied
+    assert [step for step, _ in told_at] == [9 + PATIENCE - 1], "the third probe is that of step 9"
+    assert told_at[0][1].startswith("lazy_agent: ")
+    awake = Watchdog()
+    lines = [awake.look(step, HEALTHY | {"reward/mean": step / 1000, "influence/kl/a": 0.01}) for step in range(1, 20)]
+    assert not any(lines)
+    assert cause in warning_of(probed)
+
+
+def warning_of(probed):
+    """Where every step is probed."""
+    return next(line for lines in told(probed, 20) for line in lines if line.startswith("lazy_agent"))
