@@ -43,6 +43,7 @@ from dagrl.algorithms.role_baseline import RoleBaselines
 from dagrl.algorithms.rollout_correction import ROLLOUT_CORRECTIONS, correction_weights
 from dagrl.algorithms.scan import reverse_linear_scan
 from dagrl.algorithms.segments import last_token_of_turn, mean_per_turn, sum_per_turn, token_to_turn
+from dagrl.algorithms.simultaneous import Moments
 from dagrl.algorithms.token_losses import cispo_loss, cpgd_loss, gspo_loss, sapo_loss
 from dagrl.algorithms.value_loss import ValueLoss, value_loss
 
@@ -119,6 +120,7 @@ __all__ = [
     "KLController",
     "Links",
     "M2Selection",
+    "Moments",
     "PolicyLoss",
     "PolicyLossFunction",
     "RelativeFunction",

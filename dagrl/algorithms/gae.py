@@ -5,6 +5,8 @@ GAE: Schulman et al. 2016 (arXiv 1506.02438), eq. 16. The chain through agents: 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,7 @@ from dagrl.algorithms.layout import TurnLayout
 from dagrl.algorithms.links import Links
 from dagrl.algorithms.scan import reverse_linear_scan
 from dagrl.algorithms.segments import last_token_of_turn, sum_per_turn
-from dagrl.algorithms.simultaneous import Moments, gae_of_moments
+from dagrl.algorithms.simultaneous import Moments, gae_of_moments, with_rewards_of_others
 from dagrl.errors import DagrlError
 
 
@@ -30,14 +32,17 @@ def marft_gae(
     `values_T[t]` is the value of the state before token t. After a turn's last token comes the first token of
     the next turn that is not empty, whoever speaks; `bootstrap_N[i]` is the value after the last token of
     trajectory i, 0 where it terminated. Where agents speak at the same time (`layout.stage`), all turns of the
-    next moment come after each of theirs: `gae_of_moments`. With `action_level` a response is one action: its
-    value is the one at its first token, its reward the sum of its tokens', the result the same at all of them.
-    A trajectory of empty turns alone has no tokens and gives nothing. The arithmetic is in float64.
+    next moment come after each of theirs (`gae_of_moments`), and a reward of one counts for all, as the team's. With
+    `action_level` a response is one action: its value is the one at its first token, its reward the sum of its tokens',
+    the result the same at all of them. A trajectory of empty turns alone has no tokens and gives nothing. The
+    arithmetic is in float64.
     """
     _check_inputs(rewards_T, values_T, layout, bootstrap_N)
-    if action_level:
-        return _per_action(rewards_T, values_T, layout, bootstrap_N, links)
-    return _chain(rewards_T, values_T, layout, bootstrap_N, links)
+    course = _Course(links=links, moments=_moments(layout))
+    if course.moments is not None:
+        rewards_T = with_rewards_of_others(rewards_T, layout, course.moments)
+    estimate = _per_action if action_level else _chain
+    return estimate(rewards_T, values_T, layout, bootstrap_N, course)
 
 
 def gae(
@@ -52,32 +57,49 @@ def gae(
     """As `marft_gae`, but each agent's turns of a trajectory are a stream of their own.
 
     After an agent's turn comes the next turn of the same agent: an agent link if it is in the same round, a
-    round link if it is in a later one. Every agent's stream ends in the trajectory's bootstrap value.
+    round link if it is in a later one. Every agent's stream ends in the trajectory's bootstrap value. What an agent
+    says at the same time (branches, nodes without a path between them) is no part of each other's past or future:
+    each such turn has its own rewards alone, then those of the agent's later moments.
     """
     _check_inputs(rewards_T, values_T, layout, bootstrap_N)
     order_K = _agent_by_agent(layout)
     order_T = _token_order(layout.response_lens, order_K)
     streams, trajectory_of_stream = _streams_of_agents(layout, order_K)
-    advantages, returns = marft_gae(
+    estimate = _per_action if action_level else _chain
+    advantages, returns = estimate(
         rewards_T[order_T],
         values_T[order_T],
         streams,
         bootstrap_N[trajectory_of_stream],
-        links,
-        action_level=action_level,
+        _Course(links=links, moments=_moments(streams)),
     )
     back_T = order_T.argsort()
     return advantages[back_T], returns[back_T]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Course:
+    """How the turns of a stream follow each other."""
+
+    links: Links
+    moments: Moments | None
+    """None where one turn follows another."""
+
+
+def _moments(layout: TurnLayout) -> Moments | None:
+    if layout.stage is None:
+        return None
+    moments = Moments.of(layout, layout.stage)
+    return None if moments.is_chain else moments
+
+
 def _chain(
-    rewards_T: Tensor, values_T: Tensor, layout: TurnLayout, bootstrap_N: Tensor, links: Links
+    rewards_T: Tensor, values_T: Tensor, layout: TurnLayout, bootstrap_N: Tensor, course: _Course
 ) -> tuple[Tensor, Tensor]:
-    if layout.stage is not None:
-        moments = Moments.of(layout, layout.stage)
-        if not moments.is_chain:
-            advantages = gae_of_moments(rewards_T, values_T, layout, moments, bootstrap_N, links)
-            return advantages.float(), (advantages + values_T.double()).float()
+    links = course.links
+    if course.moments is not None:
+        advantages = gae_of_moments(rewards_T, values_T, layout, course.moments, bootstrap_N, links)
+        return advantages.float(), (advantages + values_T.double()).float()
     spoken = layout.response_lens > 0
     last = last_token_of_turn(layout.response_lens)
     is_end, is_agent_link = _what_follows(layout.trajectory[spoken], layout.round[spoken])
@@ -110,7 +132,7 @@ def _choose(condition: Tensor, if_true: float, if_false: float) -> Tensor:
 
 
 def _per_action(
-    rewards_T: Tensor, values_T: Tensor, layout: TurnLayout, bootstrap_N: Tensor, links: Links
+    rewards_T: Tensor, values_T: Tensor, layout: TurnLayout, bootstrap_N: Tensor, course: _Course
 ) -> tuple[Tensor, Tensor]:
     """The chain over a stream with one token for each response, spread over the response's tokens."""
     lens = layout.response_lens
@@ -124,7 +146,7 @@ def _per_action(
         stage=layout.stage,
     )
     rewards = sum_per_turn(rewards_T.double(), lens)[spoken]
-    advantages, returns = _chain(rewards, values_T[first], actions, bootstrap_N, links)
+    advantages, returns = _chain(rewards, values_T[first], actions, bootstrap_N, course)
     return advantages.repeat_interleave(lens[spoken]), returns.repeat_interleave(lens[spoken])
 
 
@@ -155,6 +177,7 @@ def _streams_of_agents(layout: TurnLayout, order_K: Tensor) -> tuple[TurnLayout,
         trajectory=is_first.cumsum(0) - 1,
         round=layout.round[order_K],
         agent_group=agent_group,
+        stage=None if layout.stage is None else layout.stage[order_K],
     )
     return streams, trajectory[is_first]
 

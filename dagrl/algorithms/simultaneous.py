@@ -1,4 +1,4 @@
-"""GAE of a team whose agents speak at the same time: chained from one moment of the team to the next."""
+"""GAE where turns are spoken at the same time: chained from one moment to the next."""
 
 from __future__ import annotations
 
@@ -57,21 +57,27 @@ class Moments:
             yield (num_after == number).nonzero().flatten()
 
 
+def with_rewards_of_others(rewards_T: Tensor, layout: TurnLayout, moments: Moments) -> Tensor:
+    """Rewards that are the team's, `[T]` float64: what the others of its moment are rewarded with counts at a turn's
+    last token like its own."""
+    rewards, spoken = rewards_T.double().clone(), layout.response_lens > 0
+    own = sum_per_turn(rewards, layout.response_lens)[spoken]
+    rewards[last_token_of_turn(layout.response_lens)] += moments.sum(own)[moments.of_turn] - own
+    return rewards
+
+
 def gae_of_moments(
     rewards_T: Tensor, values_T: Tensor, layout: TurnLayout, moments: Moments, bootstrap_N: Tensor, links: Links
 ) -> Tensor:
     """Advantages, `[T]` float64.
 
     After a turn's last token come the first tokens of all turns of the next moment: the mean of their values is the
-    next value, the mean of their advantages is what is carried back. What the others of its moment are rewarded with
-    counts at a turn's last token like its own reward, since it is the team's. With one turn a moment this is the chain
-    of `marft_gae`.
+    next value, the mean of their advantages is what is carried back. Turns of one moment know nothing of each other.
+    With one turn a moment this is the chain of `marft_gae`.
     """
     lens = layout.response_lens[layout.response_lens > 0]
     last = last_token_of_turn(layout.response_lens)
-    values, rewards = values_T.double(), rewards_T.double().clone()
-    own = sum_per_turn(rewards, layout.response_lens)[layout.response_lens > 0]
-    rewards[last] += moments.sum(own)[moments.of_turn] - own
+    values, rewards = values_T.double(), rewards_T.double()
     gamma, lam = _links_behind(moments, links)
     next_value = moments.mean(values[last + 1 - lens]).roll(-1)
     next_value[moments.is_last] = bootstrap_N[moments.trajectory[moments.is_last]].double()

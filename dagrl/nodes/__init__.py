@@ -40,7 +40,7 @@ from dagrl.rewards.runner import call_own_reward
 from dagrl.workflow import plugins
 from dagrl.workflow.algorithm_section import PLAYING_ESTIMATORS, POLICY_LOSSES
 from dagrl.workflow.graph import Workflow, players_of
-from dagrl.workflow.kinds import Column, Node, NodeKind, reward_placement
+from dagrl.workflow.kinds import Column, Node, NodeKind, RewardPlacement, reward_placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,21 +134,23 @@ def _advantages(node: Node, parts: Parts) -> AnyLearnNode:
 def _estimator(node: Node, parts: Parts) -> Advantages:
     name = node.algorithm.adv_estimator
     stages = parts.workflow.stages
-    built_in = built_in_estimator(node, stages)
+    built_in = built_in_estimator(node, stages, reward_placement(parts.workflow.nodes, node.algorithm))
     if built_in is not None:
         return built_in
     return StreamAdvantages(node, own_estimator(plugins.load(name, parts.base), name), stages)
 
 
-def built_in_estimator(node: Node, stages: Mapping[str, int]) -> Advantages | None:
+def built_in_estimator(
+    node: Node, stages: Mapping[str, int], placement: RewardPlacement = "per_agent"
+) -> Advantages | None:
     """The estimator of an ADVANTAGES node as it is at the first step; None for one of the user's own and one
-    that has rollouts played. `stages` as `Workflow` has them."""
+    that has rollouts played. `stages` as `Workflow` has them, `placement`: where rewards stand."""
     name = node.algorithm.adv_estimator
     if name in RELATIVE_ESTIMATORS:
         return RowAdvantages(node, AgainstGroup(RELATIVE_ESTIMATORS[name]))
     if name == "spiral":
         return RowAdvantages(node, AgainstRole())
-    return StreamAdvantages(node, ESTIMATORS[name].fn, stages) if name in ESTIMATORS else None
+    return StreamAdvantages(node, ESTIMATORS[name].fn, stages, placement) if name in ESTIMATORS else None
 
 
 def _train_critic(node: Node, parts: Parts) -> AnyLearnNode:

@@ -22,7 +22,7 @@ from dagrl.runtime.summary import agent_metrics, trajectory_metrics
 from dagrl.types import Metrics
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.held_out import HeldOutSet, held_out_sets
-from dagrl.workflow.kinds import Column, Node, NodeKind
+from dagrl.workflow.kinds import Column, Node, NodeKind, reward_placement
 
 TOLERANCE = 1e-5
 """Largest |computed - logged| / (1 + |logged|): the log holds float32, and other processors add in another order."""
@@ -163,7 +163,8 @@ def _compare_columns(experience: Experience, rows: Rows, name: str, found: Recom
 def _estimator(node: Node, workflow: Workflow) -> Advantages | None:
     """None where one step's log does not hold all that it goes by: the user's own, and those that have a state or have
     rollouts played."""
-    estimator = built_in_estimator(node, workflow.stages)
+    placement = reward_placement(workflow.nodes, node.algorithm)
+    estimator = built_in_estimator(node, workflow.stages, placement)
     return None if estimator is None or estimator.state_dict() else estimator
 
 

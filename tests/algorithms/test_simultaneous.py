@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from dagrl.algorithms import Links, TurnLayout, marft_gae
+from dagrl.algorithms import Links, TurnLayout, gae, marft_gae
 
 Row = tuple[int, int, int, int]
 """response length, trajectory, round, stage"""
@@ -19,8 +19,11 @@ def layout_of(rows: list[Row]) -> TurnLayout:
     return TurnLayout(response_lens=lens, trajectory=trajectory, round=round_, agent_group=agents, stage=stage)
 
 
-def recursion(rows: list[Row], rewards: list[float], values: list[float], bootstrap: list[float], links: Links):
-    """Advantage of every token, from the last moment of each trajectory back to its first."""
+def recursion(
+    rows: list[Row], rewards: list[float], values: list[float], bootstrap: list[float], links: Links, *, shares=True
+) -> list[float]:
+    """Advantage of every token, from the last moment of each trajectory back to its first. `shares`: a reward counts
+    for all turns of its moment."""
     starts, at = [], 0
     for row in rows:
         starts.append(at)
@@ -33,7 +36,7 @@ def recursion(rows: list[Row], rewards: list[float], values: list[float], bootst
         for place in reversed(range(len(moments))):
             for turn in moments[place]:
                 others = [one for one in moments[place] if one != turn]
-                bonus = sum(sum(rewards[starts[one] : starts[one] + rows[one][0]]) for one in others)
+                bonus = shares * sum(sum(rewards[starts[one] : starts[one] + rows[one][0]]) for one in others)
                 if place + 1 < len(moments):
                     after = [starts[one] for one in moments[place + 1]]
                     is_agent_link = keys[place][0] == keys[place + 1][0]
@@ -121,3 +124,85 @@ def test_at_action_level_a_diamond_has_one_number_for_each_response() -> None:
         torch.rand(7), torch.rand(7), layout, torch.zeros(1), Links(gamma=1.0, lam=0.9), action_level=True
     )
     assert [len(set(part.tolist())) for part in advantages.split([2, 3, 2])] == [1, 1, 1]
+
+
+# Each agent by itself
+
+
+def branches(rows: list[Row], agents: list[int]) -> TurnLayout:
+    lens, trajectory, round_, stage = torch.tensor(rows, dtype=torch.int64).T.contiguous()
+    return TurnLayout(
+        response_lens=lens, trajectory=trajectory, round=round_, agent_group=torch.tensor(agents), stage=stage
+    )
+
+
+def test_a_branch_of_an_agent_has_its_own_reward_and_nothing_of_the_others() -> None:
+    """Three branches at once, two tokens in the second: rewards 1, 0 and 0.5."""
+    layout = branches([(1, 0, 0, 0), (2, 0, 0, 0), (1, 0, 0, 0)], [0, 0, 0])
+    rewards, values = torch.tensor([1.0, 0.0, 0.0, 0.5]), torch.tensor([0.2, 0.3, 0.4, 0.6])
+    links = Links(gamma=0.9, lam=0.8, gamma_agent=0.7, lam_agent=0.6, gamma_token=1.0, lam_token=0.5)
+    advantages, returns = gae(rewards, values, layout, torch.zeros(1), links)
+    second = 0.0 - 0.4
+    torch.testing.assert_close(advantages, torch.tensor([0.8, (0.4 - 0.3) + 0.5 * second, second, -0.1]))
+    torch.testing.assert_close(returns, advantages + values)
+    alone, _ = gae(torch.tensor([9.0, 0.0, 0.0, 9.0]), values, layout, torch.zeros(1), links)
+    assert torch.equal(alone[1:3], advantages[1:3])
+
+
+def test_what_an_agent_says_after_its_branches_comes_after_each_of_them_and_another_agents_does_not() -> None:
+    """Two branches of agent 0, a turn of agent 1, then agent 0 once more, in the same round and in the next."""
+    layout = branches([(1, 0, 0, 0), (1, 0, 0, 0), (1, 0, 0, 1), (1, 0, 0, 2), (1, 0, 1, 0)], [0, 0, 1, 0, 0])
+    rewards, values = torch.tensor([0.5, 0.0, 7.0, 0.0, 1.0]), torch.tensor([0.1, 0.2, 0.9, 0.3, 0.4])
+    links = Links(gamma=0.9, lam=0.8, gamma_agent=0.7, lam_agent=0.6)
+    advantages, _ = gae(rewards, values, layout, torch.tensor([0.5]), links)
+    last = 1.0 + 0.9 * 0.5 - 0.4
+    choice = 0.9 * 0.4 - 0.3 + 0.9 * 0.8 * last
+    expected = [
+        0.5 + 0.7 * 0.3 - 0.1 + 0.42 * choice,
+        0.0 + 0.7 * 0.3 - 0.2 + 0.42 * choice,
+        7.0 + 0.9 * 0.5 - 0.9,
+        choice,
+        last,
+    ]
+    torch.testing.assert_close(advantages, torch.tensor(expected))
+
+
+def test_branches_that_speak_again_are_followed_by_the_mean_of_the_next_round() -> None:
+    layout = branches([(1, 0, 0, 0), (1, 0, 0, 0), (1, 0, 1, 0), (1, 0, 1, 0)], [0, 0, 0, 0])
+    rewards, values = torch.tensor([0.0, 0.0, 1.0, 0.0]), torch.zeros(4)
+    _, returns = gae(rewards, values, layout, torch.zeros(1), Links(gamma=0.5, lam=1.0))
+    torch.testing.assert_close(returns, torch.tensor([0.25, 0.25, 1.0, 0.0]))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_agents_stream_agrees_with_the_recursion(seed: int) -> None:
+    draw = random.Random(seed)
+    rows = [
+        (draw.randint(0, 3), trajectory, round_, draw.randint(0, 2))
+        for trajectory in range(3)
+        for round_ in range(draw.randint(1, 3))
+        for _ in range(draw.randint(1, 5))
+    ]
+    agents = [draw.randint(0, 1) for _ in rows]
+    layout = branches(rows, agents)
+    rewards, values = torch.rand(layout.num_tokens), torch.rand(layout.num_tokens)
+    bootstrap, parts = torch.rand(3), [draw.random() for _ in range(6)]
+    links = Links(**dict(zip(("gamma", "lam", "gamma_agent", "lam_agent", "gamma_token", "lam_token"), parts)))
+    advantages, _ = gae(rewards, values, layout, bootstrap, links)
+    for agent in (0, 1):
+        own = [row for row, speaker in zip(rows, agents) if speaker == agent]
+        tokens = torch.tensor([speaker == agent for row, speaker in zip(rows, agents) for _ in range(row[0])])
+        mine, worth = rewards[tokens].tolist(), values[tokens].tolist()
+        expected = recursion(own, mine, worth, bootstrap.tolist(), links, shares=False)
+        torch.testing.assert_close(advantages[tokens], torch.tensor(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_at_action_level_each_branch_is_one_action() -> None:
+    layout = branches([(2, 0, 0, 0), (3, 0, 0, 0), (1, 0, 0, 1)], [0, 0, 0])
+    rewards, values = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0, 0.5]), torch.tensor([0.2, 9.0, 0.3, 9.0, 9.0, 0.4])
+    links = Links(gamma=1.0, lam=1.0, gamma_agent=0.5, lam_agent=0.5)
+    advantages, _ = gae(rewards, values, layout, torch.zeros(1), links, action_level=True)
+    after = 0.5 * 0.4 + 0.25 * 0.1
+    torch.testing.assert_close(
+        advantages, torch.tensor([1.0 - 0.2 + after] * 2 + [-0.3 + after] * 3 + [0.1])
+    )  # fmt: skip

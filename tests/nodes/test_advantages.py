@@ -60,6 +60,17 @@ def test_each_agent_by_itself_bootstraps_from_its_own_last_turn():
     assert experience.columns[Column.RETURNS].tolist() == pytest.approx([0.5, 0.25])
 
 
+@pytest.mark.parametrize(("placement", "returns"), [("team", [1.0, 1.0, 1.0]), ("per_agent", [0.0, 0.0, 1.0])])
+def test_the_teams_reward_on_an_agents_last_branch_is_that_of_all_and_its_own_one_is_not(placement, returns):
+    said = [turn(0, 0, [1], branch=branch) for branch in range(3)]
+    said[-1].reward = 1.0
+    experience = filled([trajectory("a", said)])
+    algorithm = AlgorithmSpec(norm_adv="none", adv_estimator="gae", gamma_agent=0.5)
+    fn = node(NodeKind.ADVANTAGES, groups=(0,), algorithm=algorithm)
+    StreamAdvantages(fn, gae, {"agent_0": 0}, placement).write(experience)
+    assert experience.columns[Column.RETURNS].tolist() == returns
+
+
 @pytest.mark.parametrize("value", [0.25, None])
 def test_an_estimator_of_the_users_gets_all_agents_at_once_and_values_where_a_critic_wrote_them(value):
     experience = filled([trajectory("a", [turn(0, 0, [1, 2]), turn(1, 0, [3])])], value=0.0 if value is None else value)
