@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def locate(spec: ModelSpec, base: Path, progress: Progress) -> str:
 
 def cached_folder(location: str) -> Path | None:
     """The folder that `locate` found, or that of a Hugging Face name in the cache; None where it has none."""
-    if Path(location).is_dir():
+    if os.path.isdir(location):
         return Path(location)
     config = try_to_load_from_cache(location, "config.json")
     return Path(config).parent if isinstance(config, str) else None
@@ -128,7 +129,7 @@ def without_dropout(model: torch.nn.Module) -> None:
 
 def _folder_or_name(path: str, base: Path) -> str:
     for candidate in (base / path, Path(path)):
-        if candidate.is_dir():
+        if os.path.isdir(candidate):
             return str(candidate.resolve())
     return path
 
@@ -137,7 +138,7 @@ def _load(loader: Any, place: str, what: str, **arguments: Any) -> Any:
     try:
         return loader.from_pretrained(place, **arguments)
     except (OSError, ValueError, ImportError) as error:
-        is_folder = Path(place).is_dir()
+        is_folder = os.path.isdir(place)
         raise DagrlError(
             f"the {what} cannot be loaded: {error}",
             where=place,

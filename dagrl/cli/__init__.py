@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 import tempfile
@@ -103,7 +104,11 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except Exception:  # noqa: BLE001 - the last boundary: a bug of ours, kept for a report
+    except Exception as error:  # noqa: BLE001 - the last boundary: a bug of ours, kept for a report
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # wherever a name was looked up
+            shown = DagrlError("no file or folder can have so long a name", where=f"{str(error.filename)[:60]}…")
+            print(_as_text(shown), file=sys.stderr)
+            return shown.exit_code
         print(f"dagrl failed by a bug of its own; the traceback is in {_keep_traceback()}", file=sys.stderr)
         return EXIT_BUG
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ def read_table(path: str, base: Path, split_name: str) -> Table:
     suffix = Path(path).suffix.lower()
     if suffix in _READERS:
         return _READERS[suffix](_find_file(path, base))
-    if any((start / path).is_file() for start in (base, Path.cwd())):
+    if any(os.path.isfile(start / path) for start in (base, Path.cwd())):
         raise DataError("is no file of rows that can be read", where=path, how=f"one ends in {', '.join(_READERS)}")
     return _read_named(path, base, split_name)
 
@@ -47,7 +48,7 @@ def read_table(path: str, base: Path, split_name: str) -> Table:
 def _find_file(path: str, base: Path) -> Path:
     tried = [base / path, Path.cwd() / path]
     for candidate in tried:
-        if candidate.is_file():
+        if os.path.isfile(candidate):
             return candidate
     looked = " and ".join(dict.fromkeys(str(candidate) for candidate in tried))
     raise DataError("no such file", where=path, how=f"looked at {looked}")
@@ -109,7 +110,7 @@ def _read_named(path: str, base: Path, split_name: str) -> Table:
 
     name, _, split = path.partition(":")
     split = split or _DEFAULT_SPLITS.get(split_name, split_name)
-    folder = next((str(start / name) for start in (base, Path.cwd()) if (start / name).is_dir()), name)
+    folder = next((str(start / name) for start in (base, Path.cwd()) if os.path.isdir(start / name)), name)
     try:
         data = load_dataset(folder, split=split)
     except (OSError, ValueError, RuntimeError) as error:

@@ -219,7 +219,7 @@ def _if_same_step(row: Row, clock: Row | None) -> Row:
 
 
 def is_run(path: Path) -> bool:
-    return any((path / mark).is_file() for mark in _MARKS)
+    return any(os.path.isfile(path / mark) for mark in _MARKS)
 
 
 def find_runs(root: Path) -> list[Path]:
@@ -235,7 +235,7 @@ def open_run(name: str | Path, root: Path = DEFAULT_ROOT) -> RunReader:
     path = Path(text).expanduser()
     if is_run(path):
         return RunReader(path)
-    if path.is_dir() and text != LATEST and (inside := find_runs(path)):
+    if os.path.isdir(path) and text != LATEST and (inside := find_runs(path)):
         return RunReader(inside[-1])
     runs = find_runs(root)
     if not runs:

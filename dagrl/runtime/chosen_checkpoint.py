@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ def split_reference(text: str) -> tuple[str, str | None]:
     ('runs/marft/20260101-120000', 'best')
     """
     found = _WITH_PLACE.fullmatch(text)
-    if found is None or Path(text).exists():
+    if found is None or os.path.exists(text):
         return text, None
     return found["run"], found["place"]
 

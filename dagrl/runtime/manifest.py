@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -79,9 +80,9 @@ def inputs_of(workflow: Workflow, progress: Progress) -> dict[str, Any]:
 def data_files(name: str, base: Path) -> Files:
     """A data file, or every file of a folder of data; none for a data set of the hub."""
     for start in (base, Path.cwd()):
-        if (start / name).is_file():
+        if os.path.isfile(start / name):
             return {"": entry_of(start / name)}
-        if (start / name).is_dir():
+        if os.path.isdir(start / name):
             return folder_files(start / name)
     return {}
 

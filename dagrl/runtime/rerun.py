@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -103,6 +104,6 @@ def _document(run: Path, content: Mapping[str, Any], source: Path) -> Any:
 
 def _found(text: str, base: Path) -> str:
     for start in (base, Path.cwd()):
-        if (start / text).exists():
+        if os.path.exists(start / text):
             return str((start / text).resolve())
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -70,10 +71,10 @@ class _Copy:
 
     def _needed(self, named: str, text: str) -> str:
         """Takes the file that a value names (`path` or `path:name`); gives `text` with the path it has from now on."""
-        path = named if (self._source / named).is_file() else named.rpartition(":")[0]
+        path = named if os.path.isfile(self._source / named) else named.rpartition(":")[0]
         file = self._source / path
-        if not path or not file.is_file() or file.suffix in (".yaml", ".yml"):
-            if Path(named).suffix in _DATA and not file.is_file():
+        if not path or not os.path.isfile(file) or file.suffix in (".yaml", ".yml"):
+            if Path(named).suffix in _DATA and not os.path.isfile(file):
                 self.absent.append(named)
             return text
         inside = "/".join(part for part in Path(path).parts if part != "..")

@@ -184,4 +184,4 @@ def _absolute(reference: str, folder: Path) -> str:
     if not colon:
         file, name = reference, ""
     beside = folder / file
-    return f"{beside.resolve()}{colon}{name}" if file and beside.exists() else reference
+    return f"{beside.resolve()}{colon}{name}" if file and os.path.exists(beside) else reference

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import threading
 import traceback
@@ -54,10 +55,10 @@ def resolve_path(path: str, base: Path) -> Path:
     wanted = Path(path).expanduser()
     tried = candidates(wanted, base)
     for candidate in tried:
-        if candidate.is_file():
+        if os.path.isfile(candidate):
             return candidate
     looked = ", ".join(str(one.parent) for one in tried[:4]) + (", …" if len(tried) > 4 else "")
-    known = [other.name for one in tried if one.parent.is_dir() for other in one.parent.glob("*.py")]
+    known = [other.name for one in tried if os.path.isdir(one.parent) for other in one.parent.glob("*.py")]
     close = nearest(wanted.name, known)
     raise PluginError(f"no file '{path}'", how=f"looked in {looked}" + (f"; did you mean '{close}'?" if close else ""))
 

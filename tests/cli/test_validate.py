@@ -78,6 +78,31 @@ def test_wrong_use_ends_with_2_and_no_traceback(arguments: list[str], capsys: py
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["validate", "{long}.yaml"],
+        ["validate", "{file}", "config.data.train_files={long}.jsonl"],
+        ["validate", "{file}", "nodes.actor.agent_options.process_path={long}.py"],
+        ["show", "{long}"],
+        ["ps", "{long}"],
+        ["compare", "{long}", "{long}"],
+        ["view", "{long}", "--export", "page.html"],
+        ["run", "--resume", "{long}"],
+        ["rerun", "{long}"],
+    ],
+)
+def test_names_that_no_file_can_have_are_a_users_mistake(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path, CHAIN)
+    code = exit_code([word.format(long="x" * 400, file=file) for word in arguments])
+    told = capsys.readouterr().err
+    assert code in (0, 2) and "bug" not in told and "Traceback" not in told, told
+    assert code == 2 or "train_files" in arguments[-1], "data is looked at when it is read"
+
+
 def test_validate_and_help_load_neither_torch_nor_transformers(tmp_path: Path) -> None:
     with_code(tmp_path)
     file = write(tmp_path, CHAIN)

@@ -267,3 +267,24 @@ def test_humaneval_writes_down_the_calls_of_every_kind_of_test(
     assert judged(RIGHT["function"], made["HumanEval/0"]) == judged(RIGHT["function"], made["HumanEval/53"]) == (1, 0)
     assert score("def half(x):\n    return 0.5 * x + 1e-9", made["HumanEval/2"]) == 1.0
     assert score("def pair(x):\n    return [x, x + x]", made["HumanEval/8"]) == 1.0
+
+
+@needs_linux
+@pytest.mark.slow
+def test_deepcoder_keeps_the_first_published_solution_that_passes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tests = json.dumps(DOUBLE_STREAM)
+    fenced = f"```python\n{RIGHT['stdin']}\n```"
+    train = [
+        {"problem": "Fenced.", "tests": tests, "solutions": ["print(3)", fenced, "print(2)"]},
+        {"problem": "Plain.", "tests": tests, "solutions": [RIGHT["stdin"]]},
+        {"problem": "Wrong.", "tests": tests, "solutions": ["print(3)"]},
+        {"problem": "None.", "tests": tests, "solutions": None},
+    ]
+    made = run_deepcoder(tmp_path, train, "--references")
+    found = {row["prompt"][0]["content"].partition("\n")[0]: row["extra_info"].get("reference") for row in made}
+    assert found == {"Fenced.": RIGHT["stdin"] + "\n", "Plain.": RIGHT["stdin"]}
+    assert "2 of 4 problems left out: no published solution passes" in capsys.readouterr().out
+    assert not any("solutions" in row["extra_info"] for row in [*made, *rows_of(tmp_path / "out", "test")])
+    assert len(run_deepcoder(tmp_path / "all", train)) == 4

@@ -54,6 +54,14 @@ def test_a_report_says_what_failed_and_nothing_of_the_true_tests():
     assert report == "input 2, expected 10: printed '8\\n'"
 
 
+@pytest.mark.slow
+def test_held_out_rows_do_without_a_reference_and_pay_for_no_test():
+    env = shipped("codegen/review_env.py").CodeReviewEnv()
+    env.reset("P", {"split": "test"})
+    _, rewards, done = env.step([RIGHT, GOOD], TRUTH)
+    assert (rewards, done) == ([1.0, 0.0], True)
+
+
 def test_a_row_without_a_reference_is_refused():
     with pytest.raises(ValueError, match=r"extra_info\.reference"):
         shipped("codegen/review_env.py").CodeReviewEnv().reset("P", {})

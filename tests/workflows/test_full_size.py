@@ -36,18 +36,32 @@ def speakers(name: str) -> list[tuple[Path, Node]]:
     return [(workflow.path.parent, node) for node in workflow.nodes if node.kind is NodeKind.ROLLOUT]
 
 
-@pytest.mark.parametrize("name", ["actor_verifier_dapo", "solver_rewriter_selector_dapo"])
-def test_each_agent_reads_whole_messages_and_begins_one_of_its_own(name: str, chatml: Any) -> None:
-    start, end = chatml.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+def read_by(node: Node, base: Path, chatml: Any) -> list[int]:
+    """What an agent generates from where two agents of each node that it quotes have spoken, and a report came."""
+    kwargs = node.options.pre_process_kwargs
+    quoted = ["coder"] if "quote" in kwargs else list(kwargs.get("quotes", {}))
     problem = chatml.apply_chat_template([{"role": "user", "content": "2 + 2?"}], add_generation_prompt=True)
+    obs = chatml.encode(SAID, split_special_tokens=True) if "report" in kwargs else None
+    hooks = load_module(str(node.options.process_path), base)
+    inputs = {source: [SAID, SAID] for source in quoted}
+    found: list[int] = hooks.pre_process(chatml, list(problem["input_ids"]), obs, inputs=inputs, **kwargs)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "num_quoted"),
+    [("actor_verifier_dapo", 4), ("solver_rewriter_selector_dapo", 4), ("codegen_verifier_deepcoder", 3)],
+)
+def test_each_agent_reads_whole_messages_and_begins_one_of_its_own(name: str, num_quoted: int, chatml: Any) -> None:
+    start, end = chatml.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+    found = 0
     for base, node in speakers(name):
-        hooks = load_module(str(node.options.process_path), base)
-        kwargs = node.options.pre_process_kwargs
-        quoted = kwargs.get("quotes", {})
-        inputs = {source: [SAID, SAID] for source in quoted}
-        ids = hooks.pre_process(chatml, list(problem["input_ids"]), None, inputs=inputs, **kwargs)
+        ids = read_by(node, base, chatml)
         text = chatml.decode(ids)
-        assert text.startswith("<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>user\n"), (node.node_id, text)
-        assert text.endswith("<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"), (node.node_id, text)
-        assert ids.count(start) == ids.count(end) + 1 == 3 + 2 * len(quoted), (node.node_id, text)
-        assert text.count("<|im_start|>assistant") == 1 and text.count(SAID) == 2 * len(quoted)
+        *told, own = text.split("<|im_start|>")[1:]
+        assert told[0] == "user\n2 + 2?<|im_end|>\n", (node.node_id, text)
+        assert all(one.startswith("user\n") and one.endswith("<|im_end|>\n") for one in told), (node.node_id, text)
+        assert own in ("assistant\n", "assistant\n<think>\n\n</think>\n\n"), (node.node_id, text)
+        assert ids.count(start) == ids.count(end) + 1 == len(told) + 1, (node.node_id, text)
+        found += text.count(SAID)
+    assert found == num_quoted

@@ -18,10 +18,13 @@ def pre_process(
     cue: str,
     report: Sequence[str] = ("", ""),
     quote: Sequence[str] = ("", ""),
+    generation_prompt: str = "",
 ) -> list[int]:
     """The problem; for a coder whose program failed, what failed, between `report`; for the tester the program, between
-    `quote`; then `cue`. What is quoted can never become control tokens."""
-    ids = list(prompt_id)
+    `quote`; then `cue`. What is quoted can never become control tokens. `generation_prompt` is what the chat template
+    put behind the problem; it is taken off, because the cue replaces it."""
+    tail = _encode(tokenizer, generation_prompt)
+    ids = list(prompt_id[: -len(tail)] if tail and prompt_id[-len(tail) :] == tail else prompt_id)
     for program in inputs.get("coder", ()):
         ids += _encode(tokenizer, quote[0]) + _encode(tokenizer, program, is_quoted=True) + _encode(tokenizer, quote[1])
     if obs:

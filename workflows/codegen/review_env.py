@@ -14,10 +14,11 @@ class CodeReviewEnv:
     """What became of one program and of the tests that were written for it.
 
     A row has the true tests as ground truth, in the form of dagrl.rewards.code, and a right program in
-    `extra_info.reference`. Tests are written as JSON of that form, the last object of the text; of more than
-    `max_tests` the first count. The coder's reward is 1 if its program passes the true tests. The tester's is 1/2 for
-    tests that the reference passes, and 1/2 more if their verdict on the program is the true one: tests that are wrong
-    or cannot be read earn nothing, whatever becomes of the program.
+    `extra_info.reference`; held-out rows (`extra_info.split: test`) may do without, and tests for them earn nothing.
+    Tests are written as JSON of that form, the last object of the text; of more than `max_tests` the first count. The
+    coder's reward is 1 if its program passes the true tests. The tester's is 1/2 for tests that the reference passes,
+    and 1/2 more if their verdict on the program is the true one: tests that are wrong or cannot be read earn nothing,
+    whatever becomes of the program.
 
     It ends the conversation unless a test that can be read fails: then the coder is told the first of them, and what
     the program gave. Of the true tests nobody is told anything.
@@ -28,9 +29,10 @@ class CodeReviewEnv:
         self._cpu_limit_s = cpu_limit_s
 
     def reset(self, prompt: str | None = None, extra_info: Mapping[str, Any] | None = None) -> None:
-        if not extra_info or "reference" not in extra_info:
+        row = extra_info or {}
+        if row.get("reference") is None and row.get("split") != "test":
             raise ValueError("the row has no extra_info.reference: a program that solves the problem")
-        self._reference = str(extra_info["reference"])
+        self._reference = row.get("reference")
 
     def step(self, actions: Sequence[str], ground_truth: object) -> tuple[list[str | None], list[float], bool]:
         """`actions` are the coder's and the tester's: (report for the coder, rewards of both, whether that is all)."""
@@ -40,7 +42,7 @@ class CodeReviewEnv:
         if tests is None:
             return [None, None], [float(is_right), 0.0], True
         failure = "there is no program" if program is None else self._failure(program, tests)
-        is_valid = self._failure(self._reference, tests) is None
+        is_valid = self._reference is not None and self._failure(self._reference, tests) is None
         agrees = (failure is None) == is_right
         return [failure, None], [float(is_right), 0.5 * is_valid * (1 + agrees)], failure is None
 
