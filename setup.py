@@ -16,6 +16,7 @@ CORE = [
     "peft>=0.18",
     "safetensors>=0.5",
     "numpy>=1.26",
+    "pillow>=10.0",
     "networkx>=3.2",
     "pyyaml>=6.0",
     "pyarrow>=16.0",

@@ -11,6 +11,7 @@ from dagrl.types import (
     Trajectory,
     TrajectoryGroup,
     Turn,
+    is_image_id,
 )
 
 __version__ = "0.1.0"
@@ -27,4 +28,5 @@ __all__ = [
     "TrajectoryGroup",
     "Turn",
     "WorkflowError",
+    "is_image_id",
 ]

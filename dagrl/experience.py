@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dagrl.types import FinishReason, PromptKey, Trajectory, Turn
+from dagrl.types import FinishReason, Image, PromptKey, Trajectory, Turn
 from dagrl.workflow.kinds import WRITER_OF, Column
 
 Updated = Literal["policy", "critic"]
@@ -32,6 +32,8 @@ class Sequences:
     """[n] int64; 0 where a response is empty."""
     temperatures: Tensor
     """[n] float32: what the log-probs are to be taken at."""
+    images: tuple[tuple[Image, ...], ...] | None = None
+    """[n]: what each turn's prompt shows, in the order of the tokens; None where no turn shows anything."""
 
     def __len__(self) -> int:
         return len(self.prompt_lens)
@@ -55,6 +57,7 @@ class Sequences:
             prompt_lens=self.prompt_lens[turns],
             response_lens=self.response_lens[turns],
             temperatures=self.temperatures[turns],
+            images=None if self.images is None else tuple(self.images[turn] for turn in turns.tolist()),
         )
 
     def tokens_of(self, turns: Tensor) -> Tensor:
@@ -249,6 +252,7 @@ def _sequences(turns: Sequence[Turn], table: TurnTable) -> Sequences:
         prompt_lens=table.prompt_len,
         response_lens=table.response_len,
         temperatures=table.temperature,
+        images=tuple(turn.images for turn in turns) if any(turn.images for turn in turns) else None,
     )
 
 

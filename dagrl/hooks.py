@@ -254,7 +254,8 @@ def _check_signature(hook: _Hook) -> None:
 
 
 def _checked(raw: Any, hook: _Hook, num_tokens: int, scene: HookScene) -> tuple[int, ...]:
-    """`raw` as ids; raises `UserCodeError` (bad_return) unless it is a non-empty list of ids of the vocabulary."""
+    """`raw` as ids; raises `UserCodeError` (bad_return) unless it is a non-empty list of ids of the vocabulary and
+    of images that were shown."""
     if not isinstance(raw, list | tuple):
         raise _bad(hook, scene, f"gave a {type(raw).__name__}: {show(raw)}", "return a list of int")
     if not raw:
@@ -269,7 +270,7 @@ def _id(entry: Any, at: int, hook: _Hook, num_tokens: int, scene: HookScene) -> 
         value = None
     if value is None or type(entry).__name__ in ("bool_", "bool"):
         raise _bad(hook, scene, f"gave {show(entry)} ({type(entry).__name__}) at position {at}", "ids are int")
-    if not 0 <= value < num_tokens:
+    if not 0 <= value < num_tokens and value not in scene.trajectory.images:
         raise _bad(hook, scene, f"gave the id {show(value)} at position {at}", f"ids are 0 to {num_tokens - 1} here")
     return int(value)
 

@@ -11,6 +11,8 @@ LARGEST_REWARD = 3.4028234663852886e38
 """Rewards are kept as float32: a larger one would become infinite."""
 SOLVED = 1.0
 """A trajectory counts as solved when its team's reward reaches this."""
+_FIRST_HANDLE = 2**30
+"""Above every vocabulary."""
 
 
 class FinishReason(StrEnum):
@@ -39,6 +41,32 @@ class StopReason(StrEnum):
         return self is not StopReason.TERMINATED
 
 
+def handle_of(digest: str) -> int:
+    """The id that stands for an image in transcripts: 30 bits of its hash, above every vocabulary."""
+    return _FIRST_HANDLE + int(digest[:8], 16) % _FIRST_HANDLE
+
+
+def is_image_id(token_id: int) -> bool:
+    """Whether an id of a transcript, as hooks get it, stands for an image."""
+    return token_id >= _FIRST_HANDLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A picture that an agent is shown; two are the same if their bytes are."""
+
+    digest: str
+    """SHA-256 of `data`, in hex."""
+    width: int = field(compare=False)
+    height: int = field(compare=False)
+    data: bytes = field(repr=False, compare=False)
+    """PNG or JPEG."""
+
+    @property
+    def handle(self) -> int:
+        return handle_of(self.digest)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One row of a data set."""
@@ -46,7 +74,9 @@ class Task:
     task_id: str
     """Unique within the data set and the same in every run: `<split>:<row>` unless the row names one."""
     prompt: str | Sequence[Mapping[str, Any]]
-    """A text, or chat messages with `role` and `content`."""
+    """A text, or chat messages with `role` and `content`; images stand in it as marks (`images.mark`)."""
+    images: tuple[Image, ...] = ()
+    """That the prompt shows."""
     ground_truth: Any = None
     data_source: str = "unknown"
     extra_info: Mapping[str, Any] = field(default_factory=dict)
@@ -78,6 +108,8 @@ class GenerationRequest:
     params: SamplingParams
     seed: int
     """64 bits; the draw at position t of the response depends on (seed, t) alone."""
+    images: tuple[Image, ...] = ()
+    """That the prompt shows, in the order of their tokens."""
     is_initial: bool = False
     """Asks the weights that the agent began with."""
 
@@ -104,6 +136,7 @@ class Sampled:
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,6 +150,8 @@ class Turn:
     branch: int = 0
     """Which of a node's `num_parallel` parallel tries, from 0."""
     prompt_ids: tuple[int, ...]
+    images: tuple[Image, ...] = ()
+    """That the prompt shows, in the order of their tokens."""
     response_ids: tuple[int, ...]
     rollout_logprobs: tuple[float, ...] | None
     """None where a server gave the answer."""
@@ -126,7 +161,7 @@ class Turn:
     policy_version: int
     response_text: str
     transcript_ids: tuple[int, ...] = ()
-    """What `post_process` made: handed to the next agent and the next round."""
+    """What `post_process` made: handed to the next agent and the next round. One id stands for an image, its handle."""
     reward: float = 0.0
     """The agent's reward at its last token; filled by the environment or a REWARD node."""
     reward_parts: dict[str, float] = field(default_factory=dict)
@@ -178,6 +213,8 @@ class Trajectory:
     """Why no reward could be found, in a word (`undecided`, `raised`, `timeout`, …); None where there is one."""
     num_rounds: int = 0
     seconds: float = 0.0
+    images: dict[int, Image] = field(default_factory=dict)
+    """By handle: all that was shown so far, by the task or an environment."""
 
     @property
     def prompt_key(self) -> PromptKey:

@@ -24,6 +24,7 @@ FLOORS = {
     "errors": 0,
     "types": 0,
     "limits": 1,
+    "images": 1,
     "seeds": 0,
     "plain_text": 0,
     "plain_json": 0,
@@ -66,6 +67,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "typer": ("cli/",),
     "rich": ("cli/", "runtime/", "report/"),
     "numpy": ("",),
+    "PIL": ("images.py",),
     "torch": ("experience.py", "algorithms/", "backends/", "nodes/", "runtime/", "report/"),
 }
 """Third-party library -> the files and folders (below dagrl/) that may import it; the longest name that fits counts."""

@@ -11,8 +11,9 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from dagrl.experience import Sequences
+from dagrl.images import pieces
 from dagrl.trace_events import Timed
-from dagrl.types import Completion, GenerationRequest, Metrics
+from dagrl.types import Completion, GenerationRequest, Image, Metrics
 from dagrl.workflow.sections import ServerSpec
 
 
@@ -91,9 +92,43 @@ class Tokenizer(Protocol):
     def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
 
 
+class ImageTokens(Protocol):
+    """How the images of a vision-language model stand in its prompts."""
+
+    @property
+    def placeholder(self) -> str:
+        """What its chat template writes for an image."""
+        ...
+
+    def around(self, handle: int) -> list[int]:
+        """An image's handle between the tokens that the model knows images by."""
+        ...
+
+    def expand(self, ids: Sequence[int], album: Mapping[int, Image]) -> tuple[tuple[int, ...], tuple[Image, ...]]:
+        """Ids with handles as the model reads them, and the images in order; `album` has them by handle.
+
+        Raises UserCodeError where the images cannot stand so.
+        """
+        ...
+
+
+def image_tokens_of(tokenizer: Tokenizer) -> ImageTokens | None:
+    """None for a model that reads text alone; the processor comes with the tokenizer."""
+    tokens: ImageTokens | None = getattr(tokenizer, "image_tokens", None)
+    return tokens
+
+
 def encode_foreign(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Ids of a text that an environment or another agent wrote: nothing in it becomes a control token."""
-    return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    """Ids of a text that an environment or another agent wrote: nothing in it becomes a control token, and a mark
+    becomes its image's handle."""
+    ids: list[int] = []
+    tokens = image_tokens_of(tokenizer)
+    for piece in pieces(text):
+        if isinstance(piece, str):
+            ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=True)
+        else:
+            ids += [piece] if tokens is None else tokens.around(piece)
+    return ids
 
 
 @runtime_checkable

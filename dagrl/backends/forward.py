@@ -42,7 +42,8 @@ def response_logprobs(
     """([M] log-probs, [M] entropy) of the response tokens of `batch`, float32, on the CPU, with their graph."""
     lengths = sequences.lengths[batch.turns] - 1
     ids = padded(sequences, batch.turns, lengths)
-    hidden = network.hidden(ids.to(network.device), use_cache=False)
+    sights = network.sights(sequences, batch.turns)
+    hidden = network.hidden(ids.to(network.device), sights=sights, use_cache=False)
     prompt_lens, response_lens = sequences.prompt_lens[batch.turns], sequences.response_lens[batch.turns]
     picked = pick(hidden, prompt_lens - 1, response_lens)
     targets = sequences.input_ids[ranges(sequences.offsets[batch.turns] + prompt_lens, response_lens)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from dagrl.backends.loading import restore_weights
 from dagrl.backends.memory import Budget, MicroPlan, within_memory
 from dagrl.backends.network import Network
 from dagrl.backends.optimizer import Optimizer
+from dagrl.backends.vision import ImageProcessor, Sight, hidden_states
 from dagrl.experience import Sequences
 from dagrl.workflow.sections import OptimSpec
 
@@ -30,8 +32,8 @@ HEAD_FILE = "value_head.safetensors"
 _SECOND_LAYER = 512
 """Width of the second layer of MARFT's value head (github.com/jwliao-ai/MARFT): hidden -> 1024 -> 512 -> 1."""
 
-Hidden = Callable[[Tensor], Tensor]
-"""[B, L] ids on the device -> [B, L, d] last hidden states."""
+Hidden = Callable[[Tensor, list[Sight | None] | None], Tensor]
+"""([B, L] ids on the device, what each row shows) -> [B, L, d] last hidden states."""
 
 
 def scalar_head(width: int, device: torch.device) -> nn.Linear:
@@ -68,10 +70,13 @@ class HFCritic:
         optim: OptimSpec,
         total_steps: int | None,
         has_checkpointing: bool = False,
+        sights: Callable[[Sequences, Tensor], list[Sight | None] | None] = lambda sequences, turns: None,
     ) -> None:
+        """`sights`: what turns show, where the model reads images."""
         self.head = head
         self.backbone = backbone
         self._hidden = hidden
+        self._sights = sights
         self.tokenizer = tokenizer
         self.budget = budget
         if has_checkpointing:
@@ -81,14 +86,15 @@ class HFCritic:
         self._optimizer = Optimizer(trained, optim, total_steps=total_steps)
 
     @classmethod
-    def with_backbone(cls, backbone: Any, **common: Any) -> HFCritic:
+    def with_backbone(cls, backbone: Any, *, vision: ImageProcessor | None = None, **common: Any) -> HFCritic:
         """All weights of `backbone` are trained together with a linear head."""
         head = scalar_head(backbone.config.get_text_config().hidden_size, next(backbone.parameters()).device)
 
-        def hidden(ids: Tensor) -> Tensor:
-            states: Tensor = backbone(input_ids=ids, use_cache=False).last_hidden_state
-            return states
+        def hidden(ids: Tensor, sights: list[Sight | None] | None) -> Tensor:
+            return hidden_states(backbone, vision, ids, sights, use_cache=False)
 
+        if vision is not None:
+            common["sights"] = partial(vision.sights, backbone)
         return cls(hidden, head, backbone=backbone, **common)
 
     @classmethod
@@ -97,11 +103,11 @@ class HFCritic:
         head = mlp_head(network.config.get_text_config().hidden_size, head_hidden, network.device, seed=seed)
 
         @torch.no_grad()
-        def hidden(ids: Tensor) -> Tensor:
+        def hidden(ids: Tensor, sights: list[Sight | None] | None) -> Tensor:
             network.use(None)
-            return network.hidden(ids, use_cache=False)
+            return network.hidden(ids, sights=sights, use_cache=False)
 
-        return cls(hidden, head, backbone=None, **common)
+        return cls(hidden, head, backbone=None, sights=network.sights, **common)
 
     @property
     def modules(self) -> tuple[nn.Module, ...]:
@@ -167,7 +173,7 @@ class HFCritic:
 
     def _states(self, sequences: Sequences, batch: MicroBatch) -> Tensor:
         ids = padded(sequences, batch.turns, sequences.lengths[batch.turns])
-        return self._hidden(ids.to(self._device))
+        return self._hidden(ids.to(self._device), self._sights(sequences, batch.turns))
 
     def _read(self, states: Tensor, starts: Tensor, lengths: Tensor) -> Tensor:
         """[sum(lengths)] values at `starts` and the positions after, float32, on the CPU."""

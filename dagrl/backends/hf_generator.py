@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from dagrl.backends.hf_trainer import HFPolicy
 from dagrl.backends.lane import Lane, Row, check_prompt
 from dagrl.backends.loading import end_token_ids, max_positions
+from dagrl.backends.network import Network
 from dagrl.backends.stopping import Pieces, StopTexts
 from dagrl.trace_events import Kind, Timed, untimed
 from dagrl.types import Completion, GenerationRequest, Metrics
@@ -40,6 +41,7 @@ class _Agent:
     context: float
     """Longest sequence of its model in tokens."""
     pieces: Pieces
+    network: Network
 
 
 class HFGenerator:
@@ -102,6 +104,7 @@ class HFGenerator:
             limit=check_prompt(request, agent.context, f"agent {agent.name}"),
             stop_ids=agent.end_ids.union(request.params.stop_token_ids),
             texts=StopTexts(request.params.stop, agent.pieces) if request.params.stop else None,
+            sight=agent.network.sight(request.prompt_ids, request.images) if request.images else None,
         )
         agent.lane.waiting.append(row)
         if self._task is None or self._task.done():
@@ -221,4 +224,5 @@ def _agent(policy: HFPolicy, name: str, lane: Lane) -> _Agent:
         end_token_ids(module, policy.tokenizer),
         max_positions(module.config),
         Pieces(policy.tokenizer),
+        policy.network,
     )

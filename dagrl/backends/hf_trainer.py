@@ -113,12 +113,15 @@ class HFPolicy:
         return products_of(gradients)
 
     def save(self, folder: Path) -> None:
-        """Weights and tokenizer; an adapter is saved by itself, with the place of its base written down."""
+        """Weights, tokenizer and, where images are read, their processor; an adapter is saved by itself, with the place
+        of its base written down."""
         if self.adapter is None:
             self.network.module.save_pretrained(folder)
         else:
             adapters.save(self.network, self.adapter, folder)
         self.tokenizer.save_pretrained(folder)
+        if self.network.vision is not None:
+            self.network.vision.save(folder)
 
     def load(self, folder: Path) -> None:
         """Takes the weights that `save` wrote; optimizer and version come by `load_state_dict`, after this."""

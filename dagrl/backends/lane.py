@@ -20,6 +20,7 @@ from dagrl.backends.prefix_cache import PrefixCache
 from dagrl.backends.sampling import RowParams, row_key, row_params, sample, uniforms
 from dagrl.backends.slots import SlotStore
 from dagrl.backends.stopping import StopTexts
+from dagrl.backends.vision import Sight
 from dagrl.errors import DagrlError, NumericError
 from dagrl.types import Completion, FinishReason, GenerationRequest
 
@@ -41,6 +42,8 @@ class Row:
     """Tokens it may have: `max_tokens`, or what the model's context leaves."""
     stop_ids: frozenset[int]
     texts: StopTexts | None
+    sight: Sight | None = None
+    """What its prompt shows: such a prompt shares no keys and values with others but those of the same request."""
     version: int = 0
     """Of the policy when it joined."""
     changes: int = 0
@@ -135,7 +138,7 @@ class Lane:
         last = torch.tensor([row.tokens[-1] for row in self.rows], device=device)
         lengths = torch.from_numpy(self._lengths).to(device)
         self._store.reserve(len(self.rows), int(self._lengths.max()) + 1)
-        hidden = self._store.extend(last[:, None], lengths, 0)
+        hidden = self._store.extend(last[:, None], lengths, 0, self._sights(self.rows))
         self._lengths = self._lengths + 1
         self._give(0, self._network.head.logits(hidden[:, -1]))
 
@@ -154,15 +157,16 @@ class Lane:
         rows = list(islice(self.waiting, count))
         for row in rows:
             row.version, row.changes = self._policy.version, changes
-        by_prompt: dict[tuple[int, ...], list[Row]] = {}
+        by_prompt: dict[Any, list[Row]] = {}
         for row in rows:
-            by_prompt.setdefault(row.request.prompt_ids, []).append(row)
+            by_prompt.setdefault((row.request.prompt_ids, row.request.images), []).append(row)
         self._prefill(list(by_prompt.values()))
 
     def _prefill(self, families: list[list[Row]]) -> None:
         """`families`: rows of one prompt each; the first of each is computed, the others copy it."""
-        prompts = [family[0].request.prompt_ids for family in families]
-        known = [self._cache.find(prompt[:-1]) for prompt in prompts]
+        leaders = [family[0] for family in families]
+        prompts = [row.request.prompt_ids for row in leaders]
+        known = [self._cache.find(row.request.prompt_ids[:-1]) if row.sight is None else (0, None) for row in leaders]
         rest = torch.tensor([len(prompt) - length for prompt, (length, _) in zip(prompts, known)])
         self.num_prompt_tokens += sum(len(prompt) * len(family) for prompt, family in zip(prompts, families))
         self.num_computed_tokens += int(rest.sum())
@@ -173,20 +177,20 @@ class Lane:
         states: list[Tensor] = []
         for part in micro_batches:
             start = first + sum(map(len, states))
-            states.append(self._prefill_part([prompts[i] for i in part], [known[i] for i in part], start))
+            states.append(self._prefill_part([leaders[i] for i in part], [known[i] for i in part], start))
         self._join([families[i] for i in order], torch.cat(states))
 
-    def _prefill_part(
-        self, prompts: Sequence[tuple[int, ...]], known: Sequence[tuple[int, Tensor | None]], start: int
-    ) -> Tensor:
-        """[m, d]: the last hidden state of `prompts`, which go to slots `start` … behind what is known of them."""
+    def _prefill_part(self, rows: Sequence[Row], known: Sequence[tuple[int, Tensor | None]], start: int) -> Tensor:
+        """[m, d]: the last hidden state of the prompts of `rows`, which go to slots `start` … behind what is known of
+        them."""
         device = self._network.device
         for slot, (_, states) in enumerate(known, start):
             if states is not None:
                 self._store.write(slot, states)
-        rest = [torch.tensor(prompt[length:]) for prompt, (length, _) in zip(prompts, known)]
+        rest = [torch.tensor(row.request.prompt_ids[length:]) for row, (length, _) in zip(rows, known)]
         ids = torch.nn.utils.rnn.pad_sequence(rest, batch_first=True).to(device)
-        hidden = self._store.extend(ids, torch.tensor([length for length, _ in known], device=device), start)
+        lengths = torch.tensor([length for length, _ in known], device=device)
+        hidden = self._store.extend(ids, lengths, start, self._sights(rows))
         return hidden[torch.arange(len(rest), device=device), torch.tensor([len(ids) - 1 for ids in rest])]
 
     def _join(self, families: list[list[Row]], states: Tensor) -> None:
@@ -228,6 +232,9 @@ class Lane:
         if has_finished:
             self._release()
 
+    def _sights(self, rows: Sequence[Row]) -> list[Sight | None] | None:
+        return None if self._network.vision is None else [row.sight for row in rows]
+
     def _row_params(self, first: int) -> RowParams:
         """Kept from step to step while the same rows are active."""
         if first > 0:
@@ -259,7 +266,8 @@ class Lane:
     def _remember(self, row: Row, slot: int) -> None:
         """The keys and values of a finished row: of everything but the last token, which was never put in."""
         length = int(self._lengths[slot])
-        if row.changes != self._network.changes[self._adapter] or not self._cache.accepts(length):
+        is_stale = row.changes != self._network.changes[self._adapter]
+        if is_stale or row.sight is not None or not self._cache.accepts(length):
             return
         ids = (*row.request.prompt_ids, *row.tokens)[:length]
         self._cache.add(ids, self._store.read(slot, length))

@@ -9,9 +9,17 @@ from typing import Any
 
 import torch
 from huggingface_hub import try_to_load_from_cache
-from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+)
 from transformers.utils import logging
 
+from dagrl.backends import vision
 from dagrl.backends.recipes import Progress, ensure_model
 from dagrl.errors import DagrlError
 from dagrl.workflow.sections import ModelSpec
@@ -44,9 +52,17 @@ def cached_folder(location: str) -> Path | None:
 
 
 def load_tokenizer(spec: ModelSpec, location: str, base: Path) -> Any:
-    """The tokenizer of `spec`, or that of the model at `location`."""
+    """The tokenizer of `spec`, or that of the model at `location`; where images can be read, with their processor as
+    `image_tokens`.
+
+    The parts of a processor are loaded one by one: AutoProcessor asks for torchvision too, for videos.
+    """
     place = tokenizer_place(spec, location, base)
-    return _load(AutoTokenizer, place, "tokenizer", trust_remote_code=spec.trust_remote_code)
+    tokenizer = _load(AutoTokenizer, place, "tokenizer", trust_remote_code=spec.trust_remote_code)
+    if reads_images(spec, place):
+        processor = _load(AutoImageProcessor, place, "image processor", trust_remote_code=spec.trust_remote_code)
+        tokenizer.image_tokens = vision.ImageProcessor(processor, _config(spec, place), tokenizer)
+    return tokenizer
 
 
 def open_tokenizer(spec: ModelSpec, base: Path, progress: Progress) -> Any:
@@ -60,13 +76,21 @@ def tokenizer_place(spec: ModelSpec, location: str, base: Path) -> str:
 
 
 def load_causal_lm(spec: ModelSpec, location: str) -> Any:
-    """A causal language model in evaluation mode with every dropout at 0, on its device."""
-    return _prepare(_load(AutoModelForCausalLM, location, "model", **_arguments(spec)), spec)
+    """A causal language model, with what it sees by if it reads images, in evaluation mode with every dropout at 0, on
+    its device."""
+    loader = AutoModelForImageTextToText if reads_images(spec, location) else AutoModelForCausalLM
+    return _prepare(_load(loader, location, "model", **_arguments(spec)), spec)
 
 
 def load_backbone(spec: ModelSpec, location: str) -> Any:
     """The same without the language model's head."""
     return _prepare(_load(AutoModel, location, "model", **_arguments(spec)), spec)
+
+
+def reads_images(spec: ModelSpec, place: str) -> bool:
+    """Whether the model at `place` is one whose images can be read; a folder without a model has none."""
+    config = _config(spec, place)
+    return config is not None and config.model_type in vision.MODEL_TYPES
 
 
 def restore_weights(model: Any, folder: Path) -> None:
@@ -103,6 +127,14 @@ def _arguments(spec: ModelSpec) -> dict[str, Any]:
         "attn_implementation": spec.attn_implementation,
         "trust_remote_code": spec.trust_remote_code,
     }
+
+
+def _config(spec: ModelSpec, place: str) -> Any:
+    """None where there is none, as for a tokenizer by itself."""
+    try:
+        return AutoConfig.from_pretrained(place, trust_remote_code=spec.trust_remote_code)
+    except (OSError, ValueError):
+        return None
 
 
 def _prepare(model: Any, spec: ModelSpec) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,10 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 
 from dagrl.backends.logprobs import Head
+from dagrl.backends.vision import ImageProcessor, Sight, hidden_states
 from dagrl.errors import DagrlError
+from dagrl.experience import Sequences
+from dagrl.types import Image
 
 _PROBE_TOKENS = 5
 _PROBE_TOLERANCE = 2e-2
@@ -23,8 +27,10 @@ class Network:
     computed before a change are of no use after it.
     """
 
-    def __init__(self, module: Any, *, name: str) -> None:
+    def __init__(self, module: Any, *, name: str, vision: ImageProcessor | None = None) -> None:
+        """`vision`: where the model reads images too."""
         self.module = module
+        self.vision = vision
         self.name = name
         self.device: torch.device = next(module.parameters()).device
         self.changes: dict[str | None, int] = {None: 0}
@@ -61,9 +67,17 @@ class Network:
             self._switch(adapter)
 
     def hidden(self, input_ids: Tensor, **arguments: Any) -> Tensor:
-        """[B, L, d] last hidden states, after the final norm, of `input_ids` [B, L]."""
-        state: Tensor = self.module.base_model(input_ids=input_ids, **arguments).last_hidden_state
-        return state
+        """[B, L, d] last hidden states, after the final norm, of `input_ids` [B, L]; `sights` tells what rows show."""
+        return hidden_states(self.module.base_model, self.vision, input_ids, **arguments)
+
+    def sight(self, prompt_ids: Sequence[int], images: Sequence[Image]) -> Sight | None:
+        """What a prompt shows; None where it shows nothing."""
+        assert self.vision is not None or not images, f"{self.name} reads no images"
+        return None if self.vision is None else self.vision.sight(self.module.base_model, prompt_ids, images)
+
+    def sights(self, sequences: Sequences, turns: Tensor) -> list[Sight | None] | None:
+        """The same of `turns`; None where none of them shows anything."""
+        return None if self.vision is None else self.vision.sights(self.module.base_model, sequences, turns)
 
     def note_change(self, adapter: str | None) -> None:
         self.changes[adapter] += 1

@@ -50,6 +50,11 @@ class OpenAIGenerator:
         where the server can answer none at all."""
         if not request.prompt_ids:
             raise DagrlError("a generation was asked for with an empty prompt")
+        if request.images:
+            raise DagrlError(
+                f"agent group {request.agent_group} is shown an image, and its server gets text alone",
+                how="give it a model of its own (config.model), or a pre_process that leaves the image out",
+            )
         return await self._voices[request.agent_group].answer(request)
 
     def begin_batch(self) -> None:

@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from dagrl.backends import adapters
-from dagrl.backends.base import Chat, Generator, PolicyModel, ReferenceModel, Tokenizer, ValueModel
+from dagrl.backends.base import (
+    Chat,
+    Generator,
+    PolicyModel,
+    ReferenceModel,
+    Tokenizer,
+    ValueModel,
+    image_tokens_of,
+)
 from dagrl.backends.hf_critic import HFCritic
 from dagrl.backends.hf_generator import HFGenerator
 from dagrl.backends.hf_trainer import HFPolicy, HFReference
 from dagrl.backends.identity import Identity, critic_identity, policy_identity
-from dagrl.backends.loading import load_backbone, load_causal_lm, locate, open_tokenizer
+from dagrl.backends.loading import load_backbone, load_causal_lm, locate, open_tokenizer, reads_images
 from dagrl.backends.memory import Budget, budget_of
 from dagrl.backends.network import Network
 from dagrl.backends.openai_chat import ChatServer
@@ -22,6 +30,7 @@ from dagrl.backends.openai_generator import OpenAIGenerator, Seat
 from dagrl.backends.optimizer import Optimizer
 from dagrl.backends.recipes import Progress
 from dagrl.backends.routing import RoutedGenerator
+from dagrl.backends.vision import ImageProcessor
 from dagrl.errors import DagrlError
 from dagrl.seeds import derive_seed
 from dagrl.workflow.graph import Workflow
@@ -210,6 +219,12 @@ def _check_tokenizers(group: AgentGroup, policys: Any, critics: Any) -> None:
             where="critic.model",
             how="give it a model of the same family, or a critic of its own",
         )
+    if image_tokens_of(policys) is not None and image_tokens_of(critics) is None:
+        raise DagrlError(
+            f"agent '{group.name}' reads images and its critic does not",
+            where="critic.model",
+            how="give it a vision-language model of the same family, or a critic of its own",
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -266,8 +281,12 @@ class _Builder:
             "total_steps": self.total_steps.get(f"critic_{group.index}", 0),
         }
         if spec.kind == "model":
+            location = self._locate(model)
             return HFCritic.with_backbone(
-                load_backbone(model, self._locate(model)), has_checkpointing=model.gradient_checkpointing, **common
+                load_backbone(model, location),
+                vision=self._vision(model, location),
+                has_checkpointing=model.gradient_checkpointing,
+                **common,
             )
         seed = derive_seed(self.seed, "critic", group.index)
         return HFCritic.on_frozen(self._frozen(model), head_hidden=spec.head_hidden, seed=seed, **common)
@@ -303,8 +322,22 @@ class _Builder:
 
     def _network(self, spec: ModelSpec) -> Network:
         location = self._locate(spec)
-        self.networks.append(Network(load_causal_lm(spec, location), name=location))
+        vision = self._vision(spec, location)
+        self.networks.append(Network(load_causal_lm(spec, location), name=location, vision=vision))
         return self.networks[-1]
+
+    def _vision(self, spec: ModelSpec, location: str) -> ImageProcessor | None:
+        """What a model that reads images sees by. Raises DagrlError where it comes with another's tokenizer."""
+        if not reads_images(spec, location):
+            return None
+        processor: ImageProcessor | None = getattr(self.tokenizer(spec), "image_tokens", None)
+        if processor is None:
+            raise DagrlError(
+                f"{location} reads images, and model.tokenizer has no image processor",
+                where="model.tokenizer",
+                how="leave it out, or give a folder with the processor of this model",
+            )
+        return processor
 
     def tokenizer(self, spec: ModelSpec) -> Any:
         key = spec.model_dump_json()

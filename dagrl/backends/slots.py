@@ -6,7 +6,7 @@ pass reads is a view, cut at the longest row, and nothing is copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
 from dagrl.backends.network import Network
+from dagrl.backends.vision import Sight
 from dagrl.errors import DagrlError
 
 _LENGTH_STEP = 64
@@ -91,8 +92,9 @@ class SlotStore:
         grown[:, :old_slots, :, :old_positions] = self.block
         self.block = grown
 
-    def extend(self, ids: Tensor, lengths: Tensor, first: int) -> Tensor:
-        """[n, q, d] hidden states of `ids` [n, q], which follow the `lengths` [n] tokens of slots `first` ….
+    def extend(self, ids: Tensor, lengths: Tensor, first: int, sights: Sequence[Sight | None] | None = None) -> Tensor:
+        """[n, q, d] hidden states of `ids` [n, q], which follow the `lengths` [n] tokens of slots `first` …. `sights`:
+        what each row's prompt shows.
 
         Rows shorter than q are padded on the right: what is written past their end is written over before it is read.
         """
@@ -110,6 +112,7 @@ class SlotStore:
                 position_ids=positions,
                 past_key_values=cache,
                 use_cache=True,
+                sights=sights,
             )
 
     def clear(self) -> None:

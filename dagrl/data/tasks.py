@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagrl.data.tables import Table, read_table
+from dagrl.data.task_images import with_images
 from dagrl.errors import DataError
+from dagrl.images import are_parts
 from dagrl.types import Task
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "prompt": ("prompt", "problem", "question"),
+    "images": ("images",),
     "ground_truth": ("reward_model.ground_truth", "ground_truth", "answer", "solution"),
     "data_source": ("data_source",),
     "extra_info": ("extra_info",),
@@ -131,7 +134,8 @@ def _drafts(
         return []
     chosen = {name: _choose(table, name, columns.get(name)) for name in FIELDS}
     faults = _Faults(table)
-    drafts = [_draft(number, row, chosen, faults) for number, row in enumerate(table.rows)]
+    folder = Path(table.name).parent
+    drafts = [_draft(number, row, chosen, faults, folder) for number, row in enumerate(table.rows)]
     for number, draft in enumerate(drafts):
         if draft["id"] is None or number in faults:
             continue
@@ -176,7 +180,10 @@ def _value(row: Mapping[str, Any], column: str) -> Any:
     return nested.get(inner, _ABSENT) if isinstance(nested, Mapping) else _ABSENT
 
 
-def _draft(number: int, row: Mapping[str, Any], chosen: Mapping[str, str | None], faults: _Faults) -> dict[str, Any]:
+def _draft(
+    number: int, row: Mapping[str, Any], chosen: Mapping[str, str | None], faults: _Faults, folder: Path
+) -> dict[str, Any]:
+    """`folder`: where the paths of images begin."""
     values: dict[str, Any] = {}
     for name, column in chosen.items():
         if column is None:
@@ -186,7 +193,13 @@ def _draft(number: int, row: Mapping[str, Any], chosen: Mapping[str, str | None]
         if fault is not None:
             faults.add(number, column, fault)
         values[name] = value
-    task: dict[str, Any] = {name: values[name] for name in ("prompt", "ground_truth", "data_source") if name in values}
+    if number not in faults:
+        try:
+            values["prompt"], values["images"] = with_images(values["prompt"], values.get("images"), folder)
+        except ValueError as error:
+            faults.add(number, chosen["prompt"] or "prompt", str(error))
+    parts = ("prompt", "images", "ground_truth", "data_source")
+    task: dict[str, Any] = {name: values[name] for name in parts if name in values}
     task["extra_info"] = _extra_info(row, chosen, values.get("extra_info"))
     return {"row": number, "task": task, "id": values.get("task_id")}
 
@@ -217,8 +230,15 @@ def _prompt_fault(value: Any) -> str | None:
 def _message_fault(number: int, message: Any) -> str | None:
     if not isinstance(message, Mapping):
         return f"message {number} {_got(message, 'a mapping with role and content')}"
-    for key in ("role", "content"):
-        fault = _text_fault(message.get(key, _ABSENT))
+    content = message.get("content", _ABSENT)
+    texts = {"role": [message.get("role", _ABSENT)], "content": [content]}
+    if isinstance(content, (list, tuple)) and content:
+        shape = "a list of parts, each with its type"
+        if not are_parts(content):
+            return f"'content' of message {number} {_got(content, shape)}"
+        texts["content"] = [part.get("text", _ABSENT) for part in content if part["type"] == "text"]
+    for key, found in texts.items():
+        fault = next((fault for text in found if (fault := _text_fault(text)) is not None), None)
         if fault is not None:
             return f"'{key}' of message {number} {fault}"
     return None
@@ -242,6 +262,10 @@ def _content_fault(text: str) -> str | None:
     return None
 
 
+def _images_fault(value: Any) -> str | None:
+    return _got(value, "images") if value is _ABSENT else None
+
+
 def _ground_truth_fault(value: Any) -> str | None:
     if value is _ABSENT or value is None:
         return _got(value, "an answer")
@@ -262,6 +286,7 @@ def _task_id_fault(value: Any) -> str | None:
 
 _FIELD_FAULTS: dict[str, Callable[[Any], str | None]] = {
     "prompt": _prompt_fault,
+    "images": _images_fault,
     "ground_truth": _ground_truth_fault,
     "data_source": _text_fault,
     "extra_info": _extra_info_fault,

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dagrl.errors import UserCodeError, show
-from dagrl.types import LARGEST_REWARD
+from dagrl.images import are_parts, content_text, is_image
+from dagrl.types import LARGEST_REWARD, Image
 
 _STEP_SHAPES = "(obs, reward, done) or (obs, reward, terminated, truncated[, info])"
 
@@ -61,6 +62,8 @@ class EnvAnswer:
     is_team_reward: bool = True
     terminated: bool = False
     truncated: bool = False
+    images: tuple[Image, ...] = ()
+    """That the texts show."""
 
     @property
     def last_text(self) -> str | None:
@@ -81,14 +84,16 @@ def read_reset(raw: Any, seats: Seats) -> EnvAnswer:
     """The observation that `reset` gave, alone or as Gymnasium's (obs, info)."""
     if isinstance(raw, tuple) and len(raw) == 2 and isinstance(raw[1], Mapping):
         raw = raw[0]
-    texts, own = _read_texts(raw, seats, "reset")
-    return EnvAnswer(texts=texts, seat_texts=own)
+    album: dict[str, Image] = {}
+    texts, own = _read_texts(raw, seats, _Reader("reset", album))
+    return EnvAnswer(texts=texts, seat_texts=own, images=tuple(album.values()))
 
 
 def read_step(raw: Any, seats: Seats) -> EnvAnswer:
     """What `step` gave: (obs, reward, done), (obs, reward, terminated, truncated) or either with an info mapping."""
     obs, reward, terminated, truncated = _split_step(raw)
-    texts, own = _read_texts(obs, seats, "step")
+    album: dict[str, Image] = {}
+    texts, own = _read_texts(obs, seats, _Reader("step", album))
     rewards, is_team = _read_rewards(reward, seats)
     return EnvAnswer(
         texts=texts,
@@ -97,6 +102,7 @@ def read_step(raw: Any, seats: Seats) -> EnvAnswer:
         is_team_reward=is_team,
         terminated=terminated,
         truncated=truncated,
+        images=tuple(album.values()),
     )
 
 
@@ -122,31 +128,48 @@ def _read_flag(raw: Any, name: str) -> bool:
     return value
 
 
-def _read_texts(raw: Any, seats: Seats, method: str) -> tuple[dict[int, str], tuple[str | None, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads single observations of one call."""
+
+    method: str
+    album: dict[str, Image]
+    """By their hash, filled as they are found."""
+
+    def text(self, raw: Any) -> str:
+        """With marks for images."""
+        if not (isinstance(raw, str) or is_image(raw) or are_parts(raw)):
+            raise _bad(f"{self.method} gave an observation of type {type(raw).__name__}: {show(raw)}", _OBS_SHAPES)
+        try:
+            return content_text(raw, self.album)
+        except ValueError as error:
+            raise _bad(f"{self.method} gave an observation that cannot be shown: {error}", _OBS_SHAPES) from error
+
+
+def _read_texts(raw: Any, seats: Seats, reader: _Reader) -> tuple[dict[int, str], tuple[str | None, ...]]:
     """By group and by action."""
     if raw is None:
         return {}, ()
-    if isinstance(raw, str):
-        return dict.fromkeys(seats.groups, str(raw)), (str(raw),) * len(seats.actors)
+    if isinstance(raw, str) or is_image(raw) or are_parts(raw):
+        text = reader.text(raw)
+        return dict.fromkeys(seats.groups, text), (text,) * len(seats.actors)
+    method = reader.method
     if isinstance(raw, Mapping):
-        texts = {_group(key, seats, f"{method}'s observation"): _text(value, method) for key, value in raw.items()}
+        texts = {_group(key, seats, f"{method}'s observation"): reader.text(value) for key, value in raw.items()}
         return texts, tuple(texts.get(group) for group in seats.actors)
     entries = _entries(raw)
     if entries is None:
         raise _bad(f"{method} gave an observation of type {type(raw).__name__}: {show(raw)}", _OBS_SHAPES)
     if len(entries) != len(seats.actors):
         raise _bad(f"{method} gave {len(entries)} observations for {len(seats.actors)} actions", _OBS_SHAPES)
-    own = tuple(None if entry is None else _text(entry, method) for entry in entries)
+    own = tuple(None if entry is None else reader.text(entry) for entry in entries)
     return {group: text for group, text in zip(seats.actors, own) if text is not None}, own
 
 
-_OBS_SHAPES = "an observation is None, one string for all, a list with one per action, or {agent_group: string}"
-
-
-def _text(raw: Any, method: str) -> str:
-    if not isinstance(raw, str):
-        raise _bad(f"{method} gave an observation of type {type(raw).__name__}: {show(raw)}", _OBS_SHAPES)
-    return str(raw)
+_OBS_SHAPES = (
+    "an observation is None, one string for all, a list with one per action, or {agent_group: string}; for a string "
+    "there may be an image or a list of chat parts"
+)
 
 
 def _read_rewards(raw: Any, seats: Seats) -> tuple[tuple[float, ...], bool]:

@@ -161,6 +161,7 @@ def merge(answers: Sequence[EnvAnswer]) -> EnvAnswer:
         is_team_reward=all(answer.is_team_reward for answer in answers),
         terminated=any(answer.terminated for answer in answers),
         truncated=any(answer.truncated for answer in answers),
+        images=tuple(dict.fromkeys(image for answer in answers for image in answer.images)),
     )
 
 

@@ -7,13 +7,15 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 
-from dagrl.backends.base import Generator, Tokenizer, encode_foreign
+from dagrl.backends.base import Generator, Tokenizer, encode_foreign, image_tokens_of
+from dagrl.errors import DagrlError
 from dagrl.hooks import Condition, Hooks, HookScene
+from dagrl.images import shown
 from dagrl.nodes.base import ContextFull, Cue, Part, TrajectoryFault, blaming
 from dagrl.nodes.usage import Usage
 from dagrl.seeds import derive_seed
 from dagrl.trace_events import Kind, Timed, untimed
-from dagrl.types import Completion, FinishReason, GenerationRequest, Sampled, Trajectory, Turn
+from dagrl.types import Completion, FinishReason, GenerationRequest, Image, Sampled, Trajectory, Turn
 from dagrl.workflow.kinds import Node
 
 NOBODY = -1
@@ -80,8 +82,9 @@ class RolloutNode:
         obs_ids = None if cue.obs is None else encode_foreign(self._tokenizer, cue.obs)
         cue.usage.hook_calls += self.hooks.has_pre
         with blaming("pre_process"), self._generator.away(), self._in_pre:
-            prompt_ids = await self.hooks.pre(self._tokenizer, cue.context_ids, obs_ids, scene)
-        request = self._request(cue, prompt_ids, branch)
+            context = await self.hooks.pre(self._tokenizer, cue.context_ids, obs_ids, scene)
+            prompt_ids, images = self._with_images(context, cue.trajectory)
+        request = replace(self._request(cue, prompt_ids, branch), images=images)
         completion = self._given(cue.part, request, branch)
         if completion is None:
             with blaming("generate"), self._speaking:
@@ -93,14 +96,30 @@ class RolloutNode:
             prompt_ids=request.prompt_ids,
             response_ids=completion.token_ids,
             logprobs=completion.logprobs,
+            images=request.images,
         )
         cue.usage.hook_calls += self.hooks.has_post
         with blaming("post_process"), self._generator.away(), self._in_post:
             transcript = await self.hooks.post(self._tokenizer, cue.context_ids, completion.token_ids, scene)
         turn = self._turn(cue, branch, prompt_ids, completion, transcript)
+        turn.images = images
         turn.sampled = sampled
         turn.seconds = time.perf_counter() - started
         return turn
+
+    def _with_images(self, ids: tuple[int, ...], trajectory: Trajectory) -> tuple[tuple[int, ...], tuple[Image, ...]]:
+        """The ids as the model reads them, and the images that they show."""
+        tokens = image_tokens_of(self._tokenizer)
+        if tokens is not None:
+            return tokens.expand(ids, trajectory.images)
+        if not trajectory.images.keys().isdisjoint(ids):
+            raise DagrlError(
+                f"agent group {self.node.agent_group} is shown an image, and its model reads text alone",
+                where=f"node '{self.node.node_id}'",
+                how="give it a vision-language model (docs/how_to/show_images.md), or a pre_process that leaves the "
+                "image out",
+            )
+        return ids, ()
 
     def _given(self, part: Part, request: GenerationRequest, branch: int) -> Completion | None:
         """What needs no generation: a text that the rollout prescribes, or what the sample said to this very prompt."""
@@ -110,7 +129,7 @@ class RolloutNode:
                 token_ids=tuple(ids), logprobs=None, finish_reason=FinishReason.STOP, policy_version=NOBODY
             )
         known = part.known.get(branch)
-        if known is None or known.prompt_ids != request.prompt_ids:
+        if known is None or (known.prompt_ids, known.images) != (request.prompt_ids, request.images):
             return None
         return Completion(
             token_ids=known.response_ids,
@@ -164,6 +183,6 @@ class RolloutNode:
             temperature=1.0 if cue.params.temperature == 0 else cue.params.temperature,
             finish_reason=completion.finish_reason,
             policy_version=completion.policy_version,
-            response_text=self._tokenizer.decode(completion.token_ids, skip_special_tokens=True),
+            response_text=shown(self._tokenizer.decode(completion.token_ids, skip_special_tokens=True)),
             transcript_ids=transcript_ids,
         )

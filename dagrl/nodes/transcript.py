@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
-from dagrl.backends.base import Tokenizer, encode_foreign
+from dagrl.backends.base import Tokenizer, encode_foreign, image_tokens_of
 from dagrl.errors import DagrlError
-from dagrl.types import Task, Turn
+from dagrl.images import marks, pieces, shown
+from dagrl.types import Task, Turn, is_image_id
 
 _USER, _ASSISTANT, _OBSERVATION = "dagrlUSERdagrl", "dagrlASSISTANTdagrl", "dagrlOBSERVATIONdagrl"
 """Stand-ins that no chat template contains: they show where a template puts what."""
+
+_SPLIT = "\ufdd2"
+"""Stands in a text where the placeholder of images is split, so that it is none."""
 
 Heard = tuple[str, int, str]
 """(environment, how many answers it gave before, text): an observation that stands in a transcript."""
@@ -46,8 +51,7 @@ class Scribe:
             return Transcript(group=group, ids=tuple(_write_prompt(tokenizer, task, None, group)))
         if self._share_vocabulary(transcript.group, group):
             return replace(transcript, group=group)
-        text = self._tokenizer_of(transcript.group).decode(transcript.ids, skip_special_tokens=True)
-        return replace(transcript, group=group, ids=tuple(encode_foreign(tokenizer, text)))
+        return replace(transcript, group=group, ids=tuple(self._retold(transcript, tokenizer)))
 
     def add_responses(self, transcript: Transcript, turns: Sequence[Turn], group: int, task: Task) -> Transcript:
         """The transcript for `group`, followed by the responses of `turns`."""
@@ -89,6 +93,17 @@ class Scribe:
         written = self.translate(transcript, transcript.group, task)
         return self._tokenizer_of(written.group).decode(written.ids)
 
+    def _retold(self, transcript: Transcript, tokenizer: Tokenizer) -> list[int]:
+        """The ids of another vocabulary, by their text; images stay where they stand."""
+        source = self._tokenizer_of(transcript.group)
+        ids: list[int] = []
+        for are_images, run in groupby(transcript.ids, key=is_image_id):
+            if are_images:
+                ids += _between_ends(tokenizer, list(run))
+            else:
+                ids += encode_foreign(tokenizer, source.decode(list(run), skip_special_tokens=True))
+        return ids
+
     def _share_vocabulary(self, one: int, other: int) -> bool:
         if (one, other) not in self._is_same:
             self._is_same[one, other] = is_same_vocabulary(self._tokenizer_of(one), self._tokenizer_of(other))
@@ -108,11 +123,11 @@ class Scribe:
 def prompt_text(task: Task) -> str:
     """The task's prompt as an environment gets it: the text, or that of the last user message."""
     if isinstance(task.prompt, str):
-        return task.prompt
+        return shown(task.prompt)
     users = [message for message in task.prompt if message.get("role") == "user"]
     content = (users or list(task.prompt))[-1].get("content", "")
     if isinstance(content, str):
-        return content
+        return shown(content)
     return "\n".join(part["text"] for part in content if part.get("type") == "text")
 
 
@@ -128,14 +143,22 @@ def is_same_vocabulary(one: Tokenizer, other: Tokenizer) -> bool:
 
 def _write_prompt(tokenizer: Tokenizer, task: Task, observation: str | None, group: int) -> list[int]:
     if isinstance(task.prompt, str):
-        ids = tokenizer.encode(task.prompt)
+        ids = _between_ends(tokenizer, _encode_marked(tokenizer, task.prompt, add_special_tokens=True))
         return ids if observation is None else [*ids, *encode_foreign(tokenizer, f"\n{observation}\n")]
     messages = list(task.prompt)
     if observation is None:
-        return tokenizer.encode(_template(tokenizer, messages, group), add_special_tokens=False)
+        return _encode_marked(tokenizer, _template(tokenizer, messages, group))
     text = _template(tokenizer, [*messages, {"role": "user", "content": _OBSERVATION}], group)
     before, _, after = text.partition(_OBSERVATION)
     return _join(tokenizer, before, observation, after)
+
+
+def _between_ends(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
+    """`ids` with each image between the tokens that the model knows images by, where it reads any."""
+    tokens = image_tokens_of(tokenizer)
+    if tokens is None:
+        return ids
+    return [one for id_ in ids for one in (tokens.around(id_) if is_image_id(id_) else [id_])]
 
 
 def _template(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], group: int) -> str:
@@ -144,7 +167,48 @@ def _template(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], group
             f"the prompts are chat messages, and the tokenizer of agent group {group} has no chat template",
             how="use a model with a chat template, or give prompts as text",
         )
+    tokens = image_tokens_of(tokenizer)
+    images = [one for message in messages if isinstance(message["content"], str) for one in marks(message["content"])]
+    if tokens is None:
+        return _rendered(tokenizer, messages)
+    parted = [dict(message) | {"content": _in_parts(message["content"], tokens.placeholder)} for message in messages]
+    first, *others = _rendered(tokenizer, parted).split(tokens.placeholder)
+    if len(others) != len(images):
+        raise DagrlError(
+            f"the chat template of agent group {group} writes {len(others)} image tokens for {len(images)} images",
+            how="use the chat template that the model came with",
+        )
+    return first + "".join(image + text for image, text in zip(images, others))
+
+
+def _rendered(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> str:
     return str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
+
+
+def _in_parts(content: Any, placeholder: str) -> Any:
+    """A message's content as chat templates want it where it shows images; the placeholder of images, where a text has
+    it, is split in two."""
+    if not isinstance(content, str):
+        return content
+    parts = [piece.replace(placeholder, placeholder[0] + _SPLIT + placeholder[1:]) if isinstance(piece, str) else None
+             for piece in pieces(content)]  # fmt: skip
+    if None not in parts:
+        return "".join(part for part in parts if part is not None)
+    return [{"type": "image"} if part is None else {"type": "text", "text": part} for part in parts]
+
+
+def _encode_marked(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = False) -> list[int]:
+    """The ids of a text of the template's or the data's: its control tokens count, and marks become handles."""
+    if _SPLIT not in text and not marks(text):
+        return tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    ids = tokenizer.encode("", add_special_tokens=add_special_tokens)
+    for piece in pieces(text):
+        if isinstance(piece, int):
+            ids.append(piece)
+            continue
+        for part in piece.split(_SPLIT):
+            ids += tokenizer.encode(part, add_special_tokens=False)
+    return ids
 
 
 def _between_turns(tokenizer: Tokenizer, group: int) -> tuple[str, str]:
@@ -161,7 +225,7 @@ def _between_turns(tokenizer: Tokenizer, group: int) -> tuple[str, str]:
 
 def _join(tokenizer: Tokenizer, before: str, foreign: str, after: str) -> list[int]:
     return [
-        *tokenizer.encode(before, add_special_tokens=False),
+        *_encode_marked(tokenizer, before),
         *encode_foreign(tokenizer, foreign),
         *tokenizer.encode(after, add_special_tokens=False),
     ]

@@ -13,6 +13,7 @@ from typing import Any
 from dagrl.backends.recorded import RecordedGenerator, Recording, recording_of
 from dagrl.backends.scripted import TurnKey, turn_seed
 from dagrl.errors import DagrlError, StorageError
+from dagrl.images import of_text
 from dagrl.nodes.base import TrajectoryFault
 from dagrl.runtime.code_files import code_files
 from dagrl.runtime.console import Console
@@ -154,7 +155,8 @@ def _failed(content: Mapping[str, Any], file: Path) -> FailedTrajectory:
     try:
         turns = tuple(_turn(turn) for turn in told["turns"])
         step = told["step"] - (told["sampling"] == "train")  # `FailedTrajectory.shown_step`, taken back
-        whole = {**told, "task": Task(**told["task"]), "turns": turns, "step": step}
+        task = told["task"] | {"images": tuple(map(of_text, told["task"].get("images", ())))}
+        whole = {**told, "task": Task(**task), "turns": turns, "step": step}
         whole["variation"] = _variation(told["variation"])
         return FailedTrajectory(**whole)
     except (KeyError, TypeError, ValueError) as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dagrl.environments.protocol import EnvAnswer
+from dagrl.errors import DagrlError
 from dagrl.nodes.base import ContextFull, Cue, Part, TrajectoryFault
 from dagrl.nodes.env import EnvNode, EnvSession
 from dagrl.nodes.rollout import RolloutNode
@@ -18,7 +19,7 @@ from dagrl.nodes.usage import Usage
 from dagrl.runtime.env_rewards import Action, place_rewards, team_reward
 from dagrl.runtime.handover import Handover, Outcome, Round, Status
 from dagrl.runtime.plan import EnvUnit, PlayPlan
-from dagrl.types import AS_SAMPLED, Observation, StopReason, Trajectory, Turn, Variation
+from dagrl.types import AS_SAMPLED, Image, Observation, StopReason, Trajectory, Turn, Variation
 from dagrl.workflow.held_out import VAL, HeldOutSet
 from dagrl.workflow.kinds import RewardPlacement
 
@@ -94,6 +95,7 @@ class Conversation:
     async def play(self) -> Trajectory:
         """The finished trajectory. Raises `TrajectoryFault` where user code broke it; all environments are closed."""
         started = time.perf_counter()
+        self._show(self.trajectory.task.images)
         try:
             await self._reset()
             start = PROMPT
@@ -119,8 +121,21 @@ class Conversation:
             self.legs.append((f"{unit} reset", started, time.perf_counter()))
 
     def _hear(self, unit: str, answer: EnvAnswer) -> None:
+        self._show(answer.images)
         self._said[unit] = answer
         self._num_said[unit] = self._num_said.get(unit, 0) + 1
+
+    def _show(self, images: Sequence[Image]) -> None:
+        """From now on transcripts may hold these images."""
+        if images and self._stage.env_text == "transcript":
+            raise DagrlError(
+                "images are shown, and a transcript that environments rewrite holds texts alone",
+                where="config.rollout.env_text",
+                how="use 'response'",
+            )
+        for image in images:
+            if self.trajectory.images.setdefault(image.handle, image) != image:
+                raise TrajectoryFault("image_clash", "two images of the trajectory have the same handle")
 
     async def _play_round(self, round: int, start: Transcript) -> Transcript:
         one = Round(round=round, start=start)

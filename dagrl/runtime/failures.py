@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from dagrl.errors import FaultBudgetError
+from dagrl.images import to_text
 from dagrl.runtime.storage import make_folder, write_text
 from dagrl.types import FailedTrajectory
 
@@ -32,8 +33,9 @@ def write_failure(folder: Path, failed: FailedTrajectory, run_seed: int) -> Path
         of = f"@{failed.held_out}" if failed.held_out else ""
         path = folder / f"eval{failed.shown_step}{of}{without}_{sample}.json"
     content = {"run_seed": run_seed, **asdict(failed), "step": failed.shown_step}
+    content["task"]["images"] = [to_text(image) for image in failed.task.images]
     for turn in content["turns"]:
-        del turn["sampled"]  # the same ids once more
+        del turn["sampled"], turn["images"]  # the same ids once more; playing again shows the images again
     make_folder(folder)
     write_text(path, json.dumps(content, default=repr, indent=1) + "\n")
     return path

@@ -15,7 +15,8 @@ import torch
 from dagrl.data.trajectory_files import read_trajectories
 from dagrl.errors import StorageError
 from dagrl.experience import Experience, collate
-from dagrl.types import FinishReason, Observation, StopReason, Task, Trajectory, Turn
+from dagrl.images import read_image
+from dagrl.types import FinishReason, Image, Observation, StopReason, Task, Trajectory, Turn
 from dagrl.workflow.kinds import Column
 
 _NEEDED = ("is_trained", "last_value", "observations", "temperature")
@@ -50,8 +51,9 @@ def read_step(path: Path, step: int, tasks: Iterable[Task]) -> LoggedStep:
         raise StorageError(f"cannot be replayed: it has no column '{missing[0]}'", where=str(path))
     wanted = {row["task_id"] for row in rows}
     known = {task.task_id: task for task in tasks if task.task_id in wanted}
+    images = _images(rows, path)
     trajectories = tuple(
-        _trajectory(list(own), step, known) for _, own in groupby(rows, key=lambda row: row["trajectory"])
+        _trajectory(list(own), step, known, images) for _, own in groupby(rows, key=lambda row: row["trajectory"])
     )
     return LoggedStep(
         step=step, rows=rows, trajectories=trajectories, num_unknown_tasks=len(wanted) - len(known)
@@ -73,14 +75,24 @@ def take_outcome(experience: Experience, rows: Rows) -> None:
     experience.turns.last_value = torch.tensor([row["last_value"] for row in rows], dtype=torch.float32)
 
 
-def _trajectory(rows: Rows, step: int, known: Mapping[str, Task]) -> Trajectory:
+def _images(rows: Rows, path: Path) -> dict[str, Image]:
+    """By their hash."""
+    told = [one for row in rows for one in row.get("images") or () if one["data"] is not None]
+    try:
+        found = [read_image(one["data"]) for one in told]
+    except ValueError as error:
+        raise StorageError(f"holds an image that cannot be read: {error}", where=str(path)) from error
+    return {image.digest: image for image in found}
+
+
+def _trajectory(rows: Rows, step: int, known: Mapping[str, Task], images: Mapping[str, Image]) -> Trajectory:
     first = rows[0]
     stop = first["stop_reason"]
     return Trajectory(
         task=known.get(first["task_id"]) or _task(first),
         sample=first["sample"],
         step=first.get("issued_in", step + 1) - 1,
-        turns=[_turn(row) for row in rows],
+        turns=[_turn(row, images) for row in rows],
         observations=[_observation(told) for row in rows for told in json.loads(row["observations"] or "[]")],
         stop_reason=None if stop is None else StopReason(stop),
         reward=first["trajectory_reward"],
@@ -98,13 +110,14 @@ def _task(row: Mapping[str, Any]) -> Task:
     )
 
 
-def _turn(row: Mapping[str, Any]) -> Turn:
+def _turn(row: Mapping[str, Any], images: Mapping[str, Image]) -> Turn:
     return Turn(
         node_id=row["node"],
         agent_group=row["agent_group"],
         round=row["round"],
         branch=row["branch"],
         prompt_ids=tuple(row["prompt_ids"]),
+        images=tuple(images[one["sha256"]] for one in row.get("images") or ()),
         response_ids=tuple(row["response_ids"]),
         rollout_logprobs=None if row["rollout_logprobs"] is None else tuple(row["rollout_logprobs"]),
         temperature=row["temperature"],

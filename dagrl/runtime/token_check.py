@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dagrl.errors import BreachError
 from dagrl.experience import Experience, cumulative
-from dagrl.types import Sampled, Trajectory
+from dagrl.types import Image, Sampled, Trajectory
 from dagrl.workflow.kinds import Column, Node, NodeKind
 
 Decode = Callable[[int, Sequence[int]], str]
@@ -52,6 +52,7 @@ class _Stream:
     response_lens: Tensor
     input_ids: Tensor
     logprobs: Tensor
+    images: tuple[tuple[Image, ...], ...]
 
 
 class TokenCheck:
@@ -94,6 +95,8 @@ class TokenCheck:
                 raise self._mask_breach(experience, step, name, expected, found)
         if not torch.equal(sampled.input_ids, sequences.input_ids):
             raise self._id_breach(experience, step, sampled)
+        if (experience.sequences.images or ((),) * len(sampled.images)) != sampled.images:
+            raise self._image_breach(experience, step, sampled)
         column = experience.columns[Column.ROLLOUT_LOGPROBS]
         if not torch.equal(sampled.logprobs, column):
             raise self._logprob_breach(experience, step, sampled.logprobs, column)
@@ -173,6 +176,15 @@ class TokenCheck:
             "rewritten in post_process, which bears on what comes next and never on what is trained",
         )
 
+    def _image_breach(self, experience: Experience, step: int, sampled: _Stream) -> BreachError:
+        found = experience.sequences.images or ((),) * len(sampled.images)
+        turn = next(n for n, (one, other) in enumerate(zip(found, sampled.images)) if one != other)
+        where = self._span_text(experience, step, turn, 0, 0)
+        return BreachError(
+            f"the images that would be trained on are not those shown, at {where}",
+            how="likely cause: a hook, REWARD or COMPUTE function changed the images of a turn",
+        )
+
     def _logprob_breach(self, experience: Experience, step: int, expected: Tensor, found: Tensor) -> BreachError:
         token = 0 if expected.shape != found.shape else int((expected != found).nonzero()[0])
         offsets = experience.sequences.response_offsets
@@ -219,6 +231,7 @@ def _stream(sampled: Sequence[Sampled]) -> _Stream:
             [token for one in sampled for token in (*one.prompt_ids, *one.response_ids)], dtype=torch.int64
         ),
         logprobs=torch.tensor([value for one in sampled for value in _logprobs(one)], dtype=torch.float32),
+        images=tuple(one.images for one in sampled),
     )
 
 

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from dagrl.data.trajectory_files import clocks_of
 from dagrl.experience import Experience, cumulative, ranges
+from dagrl.images import shown
 from dagrl.runtime.storage import make_folder, replacing
-from dagrl.types import Trajectory, Turn
+from dagrl.types import Image, Trajectory, Turn
 from dagrl.workflow.kinds import Column
 
 Decode = Callable[[int, Sequence[int]], str]
@@ -27,6 +28,9 @@ _TEXT_COLUMNS = ("task_id", "node", "agent", "prompt", "response", "observation"
 """Columns whose values repeat; the others are not worth a dictionary."""
 
 
+_IMAGES = pa.list_(pa.struct([("sha256", pa.string()), ("data", pa.binary())]))
+
+
 class TrajectoryLog:
     """Writes `step_000040.parquet` and `eval_000040.parquet` into `folder`.
 
@@ -34,7 +38,9 @@ class TrajectoryLog:
     column for the turn (`rollout_logprobs`, `old_logprobs`, `ref_logprobs`, `values`, `rewards`, `advantages`,
     `returns`). `ground_truth` and `reward_parts` are JSON. `issued_in`: the step that asked for the sample, an earlier
     one where it was carried over. `observations` is all that the environments answered to a round, as JSON, at its last
-    turn. How long turns took stands in `step_000040.timings.parquet`.
+    turn. `images`, which is there only if images were shown: those of the turn's prompt, by the hash that marks in
+    `observations` name them by; the bytes stand once in a file. How long turns took stands in
+    `step_000040.timings.parquet`.
     """
 
     def __init__(self, folder: Path, *, agent_names: Sequence[str], decode: Decode) -> None:
@@ -102,6 +108,8 @@ def _table(step: int, experience: Experience, agent_names: Sequence[str], decode
         "is_trained": pa.array(table.is_trained.numpy()),
         "last_value": pa.array(table.last_value.numpy()),
     }
+    if sequences.images is not None:
+        columns["images"] = _images(sequences.images)
     return pa.table(columns)
 
 
@@ -123,7 +131,7 @@ def _observation(owner: Trajectory, turn: Turn) -> str | None:
     """What the environment told the turn's agent after its round; None where it said nothing."""
     said = [one.heard[turn.node_id] for one in owner.observations
             if one.round == turn.round and turn.node_id in one.heard]  # fmt: skip
-    return "\n".join(said) if said else None
+    return shown("\n".join(said)) if said else None
 
 
 def _answers(trajectory: Trajectory) -> list[str | None]:
@@ -136,6 +144,18 @@ def _answers(trajectory: Trajectory) -> list[str | None]:
         json.dumps(told[turn.round]) if turn.round in told and last_of_round[turn.round] == at else None
         for at, turn in enumerate(trajectory.turns)
     ]
+
+
+def _images(of_turns: Sequence[Sequence[Image]]) -> pa.Array:
+    """What each turn's prompt shows, in order; the bytes of an image stand where the file names it first."""
+    told: set[str] = set()
+    rows: list[list[dict[str, Any]]] = []
+    for images in of_turns:
+        rows.append([])
+        for one in images:
+            rows[-1].append({"sha256": one.digest, "data": None if one.digest in told else one.data})
+            told.add(one.digest)
+    return pa.array(rows, _IMAGES)
 
 
 def _column(experience: Experience, column: Column) -> pa.Array:

@@ -29,6 +29,8 @@ NOT_HERE = (
     f"model.recipe={WORKFLOWS / 'small_model/marft.py'}:make",
 )  # fmt: skip
 """For a workflow whose model and data are not in the repository."""
+IMAGES = ("model.recipe_kwargs={lesson_steps: 2}", "rollout.max_rounds=2")
+"""For one whose recipe has lessons alone."""
 SHIPPED = sorted(path.name for path in WORKFLOWS.glob("*.yaml"))
 
 
@@ -37,7 +39,8 @@ SHIPPED = sorted(path.name for path in WORKFLOWS.glob("*.yaml"))
 def test_no_breach_and_no_drift(name, tmp_path, tmp_path_factory):
     with one_process(tmp_path_factory.getbasetemp() / "models"):
         is_large = load_workflow(WORKFLOWS / name).spec.config.model.path is not None
-        workflow = load_workflow(WORKFLOWS / name, SMALL + NOT_HERE * is_large, load_plugins=True)
+        given = SMALL + NOT_HERE * is_large + IMAGES * (name == "image_turns.yaml")
+        workflow = load_workflow(WORKFLOWS / name, given, load_plugins=True)
         (dtype,) = {group.model.dtype for group in workflow.groups}
         assert dtype == ("bfloat16" if is_large else "float32")
         folder = create_run_folder(tmp_path, "shipped")
