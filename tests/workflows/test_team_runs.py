@@ -160,6 +160,22 @@ def test_a_diamond_is_credited_by_the_order_of_time(tmp_path: Path) -> None:
     assert {path.name for path in ran.checkpoint.glob("critic_*")} == {"critic_first"}
 
 
+@pytest.mark.slow
+def test_each_of_a_diamond_is_paid_for_what_the_team_would_lose_without_it(tmp_path: Path) -> None:
+    small = ("config.data.train_batch_size=8", "config.actor.ppo_mini_batch_size=8")
+    quick = ("config.critic.ppo_mini_batch_size=8", "config.trainer.critic_warmup=0", "config.trainer.total_steps=1")
+    ran = train_shipped(tmp_path, "parallel_team_credit", *small, *quick)
+    assert trained(ran) == {"first", "second", "joiner"}
+    paid = {name: [turn["reward"] for turn in ran.of(name)] for name in ("first", "second", "joiner")}
+    for name, own in paid.items():
+        assert set(own) <= {-1.0, 0.0, 1.0}
+        assert ran.series(f"credit/mean/{name}")[0] == pytest.approx(sum(own) / len(own))
+    assert ran.series("ledger/extra") == [8 * 3], "once more without each agent"
+    for turn in ran.turns():
+        if turn["response_ids"]:
+            assert turn["returns"][-1] == pytest.approx(turn["reward"], abs=1e-5), "nothing comes from another agent"
+
+
 @pytest.mark.resilience
 def test_a_frozen_opponent_stays_what_it_was(tmp_path: Path) -> None:
     ran = train_shipped(tmp_path, "frozen_opponent", *SMALL, ABLE)
