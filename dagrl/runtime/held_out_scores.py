@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dagrl.rewards.verdicts import confusion
 from dagrl.runtime.evaluate import Evaluation, known, solved_shares
-from dagrl.runtime.judgement import judge_samples
+from dagrl.runtime.judgement import agent_rewards, judge_samples
 from dagrl.runtime.statistics import mean_interval
 from dagrl.types import FinishReason, Metrics, Task, Trajectory, Turn
 
@@ -31,15 +31,13 @@ def _of_rounds(tasks: Sequence[Task], trajectories: Sequence[Trajectory]) -> Met
 
 
 def _of_agents(trajectories: Sequence[Trajectory], agent_names: Sequence[str]) -> Metrics:
-    metrics: Metrics = {}
-    scored = {id(turn) for one in trajectories if one.unscored is None for turn in one.turns}
+    rewards = agent_rewards(trajectories, agent_names)
+    metrics = {f"agent_{name}/reward": reward for name, reward in rewards.items()}
     turns = [turn for one in trajectories for turn in one.turns]
     for group, name in enumerate(agent_names):
         own = [turn for turn in turns if turn.agent_group == group]
         if own:
-            rewards = [turn.reward for turn in own if id(turn) in scored]
             metrics |= {f"agent_{name}/{key}": value for key, value in _spoken(own, len(trajectories)).items()}
-            metrics |= {f"agent_{name}/reward": sum(rewards) / len(rewards)} if rewards else {}
     return metrics
 
 

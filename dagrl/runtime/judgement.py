@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from dagrl.rewards.math import same_answer_key
+from dagrl.rewards.verdicts import confusion
 from dagrl.runtime.evaluate import known, mean_reward, solved_shares
 from dagrl.runtime.statistics import Interval, known_pairs, mean_interval, paired_difference
 from dagrl.types import SOLVED, FinishReason, Task, Trajectory, Turn
@@ -110,6 +111,10 @@ class Judgement:
     scores: tuple[Scores, ...]
     """Over all problems first, then by data source, where there are several."""
     agents: dict[str, Spoken]
+    agent_rewards: dict[str, float]
+    """Mean reward of a turn of each agent that spoke in a sample with a verdict."""
+    verdicts: dict[str, float]
+    """Confusion matrices of agents that judge, as the reward function gave them."""
     rounds: tuple[Round, ...]
 
 
@@ -174,6 +179,8 @@ def judge_samples(
             name: _spoken([turn for turn in turns if turn.agent_group == group], len(trajectories))
             for group, name in enumerate(agent_names)
         },
+        agent_rewards=agent_rewards(trajectories, agent_names),
+        verdicts=confusion([one for one in trajectories if one.unscored is None]),
         rounds=tuple(_rounds(trajectories, tasks)),
     )
 
@@ -242,6 +249,14 @@ def _scores(source: str, problems: Sequence[Problem], k: int) -> Scores:
         num_passes={size: len(values) for size, values in passes.items()},
         majority=mean_interval(known(problem.majority() for problem in problems)),
     )
+
+
+def agent_rewards(trajectories: Sequence[Trajectory], agent_names: Sequence[str]) -> dict[str, float]:
+    """Mean reward of a turn of each agent, over the trajectories with a verdict."""
+    rewards: dict[int, list[float]] = {}
+    for turn in (turn for one in trajectories if one.unscored is None for turn in one.turns):
+        rewards.setdefault(turn.agent_group, []).append(turn.reward)
+    return {agent_names[group]: sum(own) / len(own) for group, own in sorted(rewards.items())}
 
 
 def _rounds(trajectories: Sequence[Trajectory], tasks: Sequence[Task]) -> list[Round]:

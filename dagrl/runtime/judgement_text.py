@@ -25,10 +25,10 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     lines += _without_verdict(verdict)
     lines += ["", *table([_head(k, judgement.scores[0]), *(_row(k, scores) for scores in judgement.scores)])]
     agents: list[tuple[str, ...]] = [
-        ("agent", *_SPOKEN_HEAD),
-        *((name, *_spoken(one)) for name, one in judgement.agents.items()),
+        ("agent", "reward/turn", *_SPOKEN_HEAD),
+        *((name, _reward(judgement.agent_rewards.get(name)), *_spoken(one)) for name, one in judgement.agents.items()),
     ]
-    lines += ["", *table(agents)]
+    lines += ["", *table(agents), *_verdicts(judgement.verdicts)]
     rounds: list[tuple[str, ...]] = [("round", "reached", "solved by then", *_SPOKEN_HEAD)]
     for number, one in enumerate(judgement.rounds, start=1):
         rounds.append((str(number), f"{one.share_reached:.0%}", str(one.solved), *_spoken(one.spoken)))
@@ -86,6 +86,20 @@ def _row(k: int, scores: Scores) -> tuple[str, ...]:
     passes = [str(interval) for interval in scores.passes.values()]
     majority = [str(scores.majority)] if k > 1 else []
     return (scores.source, _of(scores.num_judged, scores.num_problems), str(scores.average), *passes, *majority)
+
+
+def _reward(mean: float | None) -> str:
+    return "-" if mean is None else f"{mean:.3f}"
+
+
+def _verdicts(shares: Mapping[str, float]) -> list[str]:
+    """The confusion matrices, a row for each pair of labels; nothing where nobody judges."""
+    rows: list[tuple[str, ...]] = [("verdict of", "said", "should say", "share")]
+    for name, share in shares.items():
+        _, who, *labels = name.split("/")
+        if len(labels) == 2:
+            rows.append((who, *labels, f"{share:.1%}"))
+    return ["", *table(rows)] if len(rows) > 1 else []
 
 
 _SPOKEN_HEAD = ("turns/sample", "tokens/turn", "longest", "cut")

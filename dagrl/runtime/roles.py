@@ -18,14 +18,14 @@ def role_metrics(experience: Experience, roles: Sequence[str]) -> Metrics:
         return {}
     metrics: Metrics = {}
     owners = experience.turns.trajectory
-    solved = torch.tensor([one.unscored is None and one.reward >= SOLVED for one in experience.trajectories])[owners]
-    is_known = torch.tensor([one.unscored is None for one in experience.trajectories])[owners]
+    rewards = _rewards(experience)[owners]
+    solved, unsolved = rewards >= SOLVED, rewards < SOLVED
     for role in roles:
         own = _of(role, experience)
         metrics[f"role/{role}/spoke"] = len(torch.unique(owners[own])) / count
         metrics[f"role/{role}/turns"] = float(own.sum()) / count
         metrics[f"role/{role}/tokens"] = float(experience.turns.response_len[own].sum()) / count
-        for name, chosen in (("reward_solved", own & solved), ("reward_unsolved", own & is_known & ~solved)):
+        for name, chosen in (("reward_solved", own & solved), ("reward_unsolved", own & unsolved)):
             if bool(chosen.any()):
                 metrics[f"role/{role}/{name}"] = float(experience.turns.reward[chosen].double().mean())
     return metrics
@@ -51,8 +51,7 @@ def ending_metrics(experience: Experience, roles: Sequence[str], max_rounds: int
     metrics = {
         "trajectory/conversation_tokens": float(totals.double().mean()),
         "trajectory/conversation_tokens_max": float(totals.max()),
-        "trajectory/solved": sum(one.unscored is None and one.reward >= SOLVED for one in trajectories)
-        / len(trajectories),
+        "trajectory/solved": float((_rewards(experience) >= SOLVED).double().mean()),
     }
     if max_rounds == 1:
         return metrics
@@ -60,6 +59,11 @@ def ending_metrics(experience: Experience, roles: Sequence[str], max_rounds: int
     metrics["trajectory/ended_early"] = len(early) / len(trajectories)
     enders = [one.turns[-1].node_id for one in early if one.turns]
     return metrics | {f"role/{role}/ended_early": enders.count(role) / len(trajectories) for role in roles}
+
+
+def _rewards(experience: Experience) -> Tensor:
+    """[N] float32, as the trajectory log has it; NaN where there is none."""
+    return torch.tensor([one.reward for one in experience.trajectories], dtype=torch.float32)
 
 
 def _of(role: str, experience: Experience) -> Tensor:

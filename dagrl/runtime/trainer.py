@@ -125,9 +125,10 @@ class Trainer:
         checkpoint = self._save()
         without: tuple[Evaluation, ...] = ()
         if self._held_out and not self.is_stopping:
-            if not self._latest or self._latest[0].step < self._step:
-                self._latest = await self._evaluate()
-            without = await self._judge([(self._held_out[0], node_id) for node_id in trainer.val_without])
+            is_done = bool(self._latest) and self._latest[0].step == self._step
+            whole: list[tuple[HeldOut, str | None]] = [] if is_done else [(one, None) for one in self._held_out]
+            found = await self._judge([*whole, *((self._held_out[0], node_id) for node_id in trainer.val_without)])
+            self._latest, without = found[: len(whole)] or self._latest, found[len(whole) :]
         return TrainingReport(
             num_steps=self._step,
             before=self._before,

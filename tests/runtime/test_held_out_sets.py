@@ -114,7 +114,7 @@ def test_scores_by_round_by_agent_and_of_k_samples_are_those_worked_by_hand():
 
 REWARD = """
 def judge(data_source, solution_str, ground_truth, extra_info):
-    return float(ground_truth in "ab")
+    return {"score": float(ground_truth in "ab"), "verdict": {"b": ("yes", "yes" if ground_truth in "ab" else "no")}}
 """
 
 
@@ -143,11 +143,14 @@ def test_a_run_plays_every_set_in_its_own_way_and_goes_by_the_one_that_counts(tm
     told = capsys.readouterr()
     assert "did you mean 'greedy'" in told.err
     assert "warm gain" in told.out and "greedy gain" in told.out
+    table = [line.split() for line in told.out.splitlines()]
+    assert ["b", "yes", "no", "50.0%"] in table and ["agent", "reward/turn"] in [line[:2] for line in table]
     rows = [row for row in read_lines(run / "metrics.jsonl") if "val/accuracy" in row]
     assert [row["step"] for row in rows] == [0, 1, 2]
     for row in rows:
         assert row["val/accuracy"] == row["val/warm/accuracy"] == row["val/greedy/accuracy"] == 0.5
         assert row["val/problems"] == 16 and row["val/warm/agent_0/turns"] == 1
+        assert row["val/warm/verdict/b/yes/no"] == row["val/greedy/verdict/b/yes/yes"] == 0.5
         assert "val/warm/pass_at_k" in row and "val/greedy/pass_at_k" not in row
     last = read_lines(run / "metrics.jsonl")[-1]
     assert last["val/warm/without/a/accuracy"] == 0.5

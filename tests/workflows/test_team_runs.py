@@ -69,6 +69,10 @@ def test_the_solver_speaks_again_where_it_was_rejected_and_reads_the_whole_revie
             assert turn["prompt"].endswith(lessons.said("verifier", review["response"]) + "<|solver|>")
             assert turn["prompt"].count("<|solver|>") == 1, "its own first try is not shown"
     assert rejected and trained(ran) == {"solver", "verifier"}
+    row = ran.rows[0]
+    assert row["reward/verdict/verifier/right"] == pytest.approx(row["reward/parts/verdict_right"])
+    said_reject = sum(value for name, value in row.items() if name.startswith("reward/verdict/verifier/reject/"))
+    assert said_reject == pytest.approx(row["role/solver_again/spoke"]) == pytest.approx(row["reward/parts/rejected"])
 
 
 @pytest.mark.resilience
