@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from peft import PeftModel
 
 from dagrl.backends.loading import DTYPES, load_causal_lm, load_tokenizer, locate
 from dagrl.backends.recipes import Progress
+from dagrl.backends.vision import IMAGE_PROCESSOR_FILE
 from dagrl.workflow.sections import ModelSpec
 
 
@@ -22,3 +24,5 @@ def save_merged(spec: ModelSpec, adapter: Path, folder: Path, *, base: Path, pro
     merged = PeftModel.from_pretrained(network, adapter).merge_and_unload(safe_merge=True)
     merged.to(DTYPES[spec.dtype]).save_pretrained(folder)
     load_tokenizer(spec.model_copy(update={"tokenizer": None}), str(adapter), base).save_pretrained(folder)
+    if (adapter / IMAGE_PROCESSOR_FILE).is_file():
+        shutil.copy(adapter / IMAGE_PROCESSOR_FILE, folder)

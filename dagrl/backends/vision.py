@@ -23,6 +23,8 @@ from dagrl.types import Image
 
 MODEL_TYPES = ("qwen2_vl", "qwen2_5_vl")
 """Of configs: models with `get_rope_index`, whose images are `pixel_values` and `image_grid_thw`."""
+IMAGE_PROCESSOR_FILE = "preprocessor_config.json"
+"""What transformers calls it."""
 _KEPT_PATCHES = 2**15
 """Prepared images are kept up to so many patches (150 MB), so that the passes of a step do not prepare them anew."""
 

@@ -18,7 +18,7 @@ from dagrl.errors import DagrlError
 from dagrl.runtime import checkpoint
 from dagrl.runtime.chosen_checkpoint import Chosen
 from dagrl.runtime.judge import FOLDER, recorded_workflow
-from dagrl.runtime.model_card import CardFacts, model_card
+from dagrl.runtime.model_card import CardFacts, auto_class, model_card
 from dagrl.runtime.storage import TEMP_PREFIX, make_folder, storage, write_text
 from dagrl.workflow.graph import Workflow
 from dagrl.workflow.groups import AgentGroup
@@ -96,20 +96,21 @@ def _export_one(
             else:
                 shutil.copytree(source, temp)
         is_peft = is_adapter and not export.merges_lora
-        write_text(temp / "README.md", model_card(_facts(export, workflow, group, is_peft=is_peft)))
+        write_text(temp / "README.md", model_card(_facts(export, workflow, group, auto_class(temp), is_peft=is_peft)))
         with storage(folder):
             os.replace(temp, folder)
     finally:
         shutil.rmtree(temp, ignore_errors=True)
 
 
-def _facts(export: Export, workflow: Workflow, group: AgentGroup, *, is_peft: bool) -> CardFacts:
+def _facts(export: Export, workflow: Workflow, group: AgentGroup, loader: str, *, is_peft: bool) -> CardFacts:
     step = export.checkpoint.step
     return CardFacts(
         workflow=workflow,
         group=group,
         run=export.name,
         step=step,
+        auto_class=loader,
         is_peft=is_peft,
         num_problems=_num_held_out(checkpoint.load_state(export.checkpoint.path)),
         metrics=[row for row in export.metrics if int(row["step"]) <= step],

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dagrl import __version__
+from dagrl.backends.vision import IMAGE_PROCESSOR_FILE
 from dagrl.runtime.statistics import accuracy_interval
 from dagrl.workflow.draw import draw
 from dagrl.workflow.graph import Workflow
@@ -16,6 +17,7 @@ from dagrl.workflow.groups import AgentGroup
 from dagrl.workflow.kinds import NodeKind
 from dagrl.workflow.sections import ModelSpec
 
+_READS_IMAGES = "AutoModelForImageTextToText"
 MAX_CURVE_ROWS = 12
 """A longer training is shown as means over parts of it."""
 
@@ -29,6 +31,8 @@ class CardFacts:
     run: str
     step: int
     """Steps done at the checkpoint."""
+    auto_class: str
+    """What loads the folder."""
     is_peft: bool
     """True where the folder holds a LoRA adapter alone."""
     num_problems: int | None
@@ -180,11 +184,16 @@ def _trains(kind: NodeKind, agent_group: int, group: int) -> bool:
 
 def _use(facts: CardFacts) -> str:
     note = "With peft installed; the base model must be where `adapter_config.json` says.\n\n" if facts.is_peft else ""
-    return (
-        f"## Use\n\n{note}```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-        "model = AutoModelForCausalLM.from_pretrained(FOLDER)\n"
-        "tokenizer = AutoTokenizer.from_pretrained(FOLDER)\n```"
-    )
+    loads = {"model": facts.auto_class, "tokenizer": "AutoTokenizer"}
+    if facts.auto_class == _READS_IMAGES:
+        loads["processor"] = "AutoProcessor"
+    lines = "".join(f"{name} = {loader}.from_pretrained(FOLDER)\n" for name, loader in loads.items())
+    return f"## Use\n\n{note}```python\nfrom transformers import {', '.join(sorted(loads.values()))}\n\n{lines}```"
+
+
+def auto_class(folder: Path) -> str:
+    """What loads the agent in `folder`: an image processor lies beside one that reads images."""
+    return _READS_IMAGES if (folder / IMAGE_PROCESSOR_FILE).is_file() else "AutoModelForCausalLM"
 
 
 def _licence() -> str:

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from dagrl.images import shown
 from dagrl.plain_text import duration, safe
 from dagrl.runtime.evaluate import Evaluation
+from dagrl.runtime.model_card import auto_class
 from dagrl.runtime.statistics import known_pairs, paired_difference
 from dagrl.types import Metrics, Trajectory, Turn
 from dagrl.workflow.budgets import Budget
@@ -171,7 +173,7 @@ def _place_lines(report: ClosingReport, folder: Path) -> list[str]:
         lines.insert(2, f"Checkpoint: {report.checkpoint}")
         lines.append(f"{_INDENT}dagrl export {folder} -o DIR")
         for agent in sorted(report.checkpoint.glob("agent_*")):
-            lines.append(f"{_INDENT}AutoModelForCausalLM.from_pretrained({str(agent)!r})")
+            lines.append(f"{_INDENT}{auto_class(agent)}.from_pretrained({str(agent)!r})")
     lines.append(f"{_INDENT}tensorboard --logdir {folder / 'tensorboard'}")
     return lines
 
@@ -186,7 +188,7 @@ def _observations(trajectory: Trajectory, round: int) -> list[str]:
     for observation in trajectory.observations:
         if observation.round == round:
             for text in dict.fromkeys(observation.texts.values()):
-                lines += _message(f"{observation.node_id} answers", text)
+                lines += _message(f"{observation.node_id} answers", shown(text))
     return lines
 
 

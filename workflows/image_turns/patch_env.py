@@ -13,11 +13,12 @@ SIDE = 28
 
 
 class PatchEnv:
-    """As many rounds as the ground truth names colours; 1 for each that the agent names, as its whole answer.
+    """As many rounds as the ground truth names colours; each that the agent names, as its whole answer, is worth its
+    share of 1.
 
     env = PatchEnv()
     env.reset(ground_truth="red blue", seed=0)   # a picture [28, 28, 3]
-    env.step(["red"], "red blue")                # ([{"type": "text", …}, {"type": "image", …}], 1.0, False)
+    env.step(["red"], "red blue")                # ([{"type": "text", …}, {"type": "image", …}], 0.5, False)
     """
 
     def reset(self, ground_truth: str, seed: int) -> np.ndarray[Any, Any]:
@@ -27,12 +28,13 @@ class PatchEnv:
 
     def step(self, actions: Sequence[str], ground_truth: str) -> tuple[Any, float, bool]:
         is_right = actions[-1].strip() == self._left.pop(0)
+        reward = is_right / len(ground_truth.split())
         verdict = "right" if is_right else "wrong"
         if not self._left:
-            return verdict, float(is_right), True
+            return verdict, reward, True
         picture = draw_patch(self._left[0], self._draw)
         parts = [{"type": "text", "text": verdict}, {"type": "image", "image": picture}]
-        return parts, float(is_right), False
+        return parts, reward, False
 
 
 def draw_patch(colour: str, draw: np.random.Generator) -> np.ndarray[Any, Any]:

@@ -119,8 +119,8 @@ def lesson(
     picture = [tokenizer.convert_tokens_to_ids(token) for token in (IMAGE_START, IMAGE, IMAGE_END)]
     rows, labels, shown = [], [], []
     for _ in range(batch_size):
-        row: list[int] = []
-        label: list[int] = []
+        row = tokenizer.encode("<|user|>Name the colour of each patch.<|end|>", add_special_tokens=False)
+        label = [IGNORED] * len(row)
         for _ in range(3):
             verdict = "<|user|>" + rng.choice(["", "right", "wrong"])
             asked = [*tokenizer.encode(verdict, add_special_tokens=False), *picture,
