@@ -52,6 +52,8 @@ class ForkServer:
             self._stop()
 
     def _running(self) -> socket.socket:
+        if self._process is not None and self._process.poll() is not None:
+            self._stop()
         if self._control is None:
             self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
