@@ -115,7 +115,8 @@ class Probes:
             if turn.node_id == name or turn.agent_group in self._served or not turn.response_ids or other is None:
                 continue
             heard.num_turns += 1
-            if other.prompt_ids != turn.prompt_ids and other.response_ids == turn.response_ids:
+            is_changed = (other.prompt_ids, other.images) != (turn.prompt_ids, turn.images)
+            if is_changed and other.response_ids == turn.response_ids:
                 heard.changed.append((turn, other))
 
     def _metrics(self, found: Mapping[str, _Heard]) -> Metrics:
