@@ -135,6 +135,7 @@ def test_logprobs_are_those_of_the_plain_forward_pass(folder, turns, dtype, tole
     assert not torch.allclose(found[1], found[3]), "the same ids with another image say something else"
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_batch_is_the_sum_of_those_of_its_turns(folder, turns):
     """Of what the model sees by, too."""
     network, _ = network_of(folder, torch.float64)
@@ -148,6 +149,7 @@ def test_the_gradient_of_a_batch_is_the_sum_of_those_of_its_turns(folder, turns)
         torch.testing.assert_close(weight.grad, expected[name], atol=1e-9, rtol=1e-7, msg=name)
 
 
+@pytest.mark.slow
 def test_what_is_sampled_in_one_batch_has_the_logprobs_that_are_trained(viewer, turns):
     """Prompts with and without images, twice each, among them two of equal ids and other images."""
     network, tokenizer = viewer
