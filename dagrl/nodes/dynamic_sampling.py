@@ -14,7 +14,7 @@ from dagrl.workflow.kinds import Node, RewardPlacement
 
 NO_SIGNAL = "no_signal"
 """Why samples are dropped whose group has equal rewards."""
-_OWN_REWARDS = ("team", "per_agent")
+_OWN_REWARDS = ("team", "team_by_speaker", "per_agent")
 """Where each agent's reward stands in its own turns; elsewhere the trajectory's counts."""
 
 Group = tuple[int | str, ...]

@@ -203,6 +203,9 @@ def _shares(trajectory: Trajectory, result: RewardResult, reward_mode: RewardPla
         shares += [(own[place], reward)] if -len(own) <= place < len(own) else []
     if result.team is None or not trajectory.turns:
         return shares
+    if reward_mode == "team_by_speaker":
+        last_of_speaker = {(turn.node_id, turn.branch): turn for turn in trajectory.turns}
+        return shares + [(turn, result.team) for turn in last_of_speaker.values()]
     if reward_mode in ("team", "per_agent"):
         return shares + [(turn, result.team) for turn in last_of_group.values()]
     return [*shares, (trajectory.turns[-1], result.team)]

@@ -35,15 +35,18 @@ def place_rewards(
     """Adds one answer's rewards to the turns of its round.
 
     `turns`: all turns of the round in time order. chained: the last acting turn gets the team's reward. team: the last
-    turn of every agent of the round does. per_agent: each action's own, or the team's once for each agent;
-    per_agent_chained: once at all. by_credit: a CREDIT node gives them out. A reward of its own for who was silent in
-    this round (a game is lost by the other player's move) stands on its latest turn.
+    turn of every agent of the round does; team_by_speaker: that of every node and branch. per_agent: each action's own,
+    or the team's once for each agent; per_agent_chained: once at all. by_credit: a CREDIT node gives them out. A reward
+    of its own for who was silent in this round (a game is lost by the other player's move) stands on its latest turn.
     """
     if mode == "by_credit":
         return
     team = team_reward(answer, [action.group for action in actions])
     acted = [turn for turn in turns if any(turn is action.latest for action in actions)]
-    if mode == "team":
+    if mode == "team_by_speaker":
+        for turn in {(turn.node_id, turn.branch): turn for turn in turns}.values():
+            turn.reward += team
+    elif mode == "team":
         for turn in {turn.agent_group: turn for turn in turns}.values():
             turn.reward += team
     elif mode != "chained" and not answer.is_team_reward:

@@ -15,7 +15,9 @@ RELATIVE_ESTIMATORS = ("grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline"
 """Names of `algorithms.RELATIVE_ESTIMATORS`: a score beside the scores of its group."""
 PLAYING_ESTIMATORS = ("remax",)
 """Those that have extra rollouts played."""
-ADV_ESTIMATORS = (*STREAM_ESTIMATORS, *RELATIVE_ESTIMATORS, "spiral", *PLAYING_ESTIMATORS)
+ROW_ESTIMATORS = (*RELATIVE_ESTIMATORS, "spiral", *PLAYING_ESTIMATORS)
+"""Those that compare rows: what one node and branch said in a trajectory, or in one turn of it."""
+ADV_ESTIMATORS = (*STREAM_ESTIMATORS, *ROW_ESTIMATORS)
 WHITENED_ESTIMATORS = ("gae_marft", "gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
 """Those whose advantages are normalised unless `norm_adv` says otherwise."""
 ESTIMATORS_WITH_CRITIC = ("gae_marft", "gae")
@@ -122,8 +124,9 @@ class AlgorithmSpec(Spec):
     action_logprob: Literal["sum", "mean", "none"] = "sum"
     """Log-prob of an action: sum or mean over its tokens, all actions weigh the same; none: a ratio per token."""
     reward_mode: Literal["chained", "team", "per_agent"] | None = None
-    """chained: only the last turn carries the team's reward; team: every agent's last turn does; per_agent: each its
-    own. By default `chained` for estimators that chain, `team` for the others."""
+    """chained: only the last turn carries the team's reward; team: every agent's last turn does (for estimators that
+    compare rows that of each of its nodes and branches); per_agent: each its own. By default `chained` for estimators
+    that chain, `team` for the others."""
     norm_adv: Literal["none", "batch", "agent"] | None = None
     """Advantages to mean 0 and deviation 1 over the trained tokens of the batch, or of each agent; none leaves them. By
     default batch for GAE and REINFORCE++, none for those that compare within groups, spiral and remax."""

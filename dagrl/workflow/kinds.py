@@ -13,6 +13,7 @@ from dagrl.workflow.algorithm_section import (
     CHAINED_ESTIMATORS,
     ESTIMATORS_WITH_CRITIC,
     PLAYING_ESTIMATORS,
+    ROW_ESTIMATORS,
     WHITENED_ESTIMATORS,
     AlgorithmSpec,
 )
@@ -247,9 +248,10 @@ def norm_adv_of(algorithm: AlgorithmSpec) -> Literal["none", "batch", "agent"]:
     return "none" if is_raw else "batch"
 
 
-RewardPlacement = Literal["chained", "team", "per_agent", "per_agent_chained", "by_credit"]
-"""`reward_mode`; `per_agent` with an estimator that chains, where a team's number must be given only once; and where a
-CREDIT node gives out what REWARD found."""
+RewardPlacement = Literal["chained", "team", "team_by_speaker", "per_agent", "per_agent_chained", "by_credit"]
+"""`reward_mode`; `team` with estimators that compare rows, of which an agent has one for each of its nodes and
+branches; `per_agent` with an estimator that chains, where a team's number must be given only once; and where a CREDIT
+node gives out what REWARD found."""
 
 
 def reward_placement(nodes: Sequence[Node], algorithm: AlgorithmSpec) -> RewardPlacement:
@@ -257,8 +259,12 @@ def reward_placement(nodes: Sequence[Node], algorithm: AlgorithmSpec) -> RewardP
     if any(node.kind is NodeKind.CREDIT for node in nodes):
         return "by_credit"
     mode = reward_mode_of(algorithm)
-    chains = any(node.kind is NodeKind.ADVANTAGES and is_chained(node.algorithm) for node in nodes)
-    return "per_agent_chained" if mode == "per_agent" and chains else mode
+    estimating = [node.algorithm for node in nodes if node.kind is NodeKind.ADVANTAGES]
+    if mode == "per_agent" and any(map(is_chained, estimating)):
+        return "per_agent_chained"
+    if mode == "team" and all(one.adv_estimator in ROW_ESTIMATORS for one in estimating or [algorithm]):
+        return "team_by_speaker"
+    return mode
 
 
 def _columns(columns: tuple[Column, ...], groups: tuple[int, ...]) -> frozenset[tuple[Column, int]]:

@@ -11,7 +11,8 @@ from dagrl.nodes.reward import RewardNode
 from dagrl.nodes.reward_parts import OneByOne, RewardPart
 from dagrl.rewards import REWARDS
 from dagrl.rewards.runner import RewardResult, call_reward
-from dagrl.workflow.kinds import Column, NodeKind
+from dagrl.workflow.algorithm_section import AlgorithmSpec
+from dagrl.workflow.kinds import Column, NodeKind, reward_placement
 from tests.node_builders import node
 from tests.stream_builders import trajectory, turn
 
@@ -41,6 +42,29 @@ def test_team_gives_every_agents_last_turn_the_reward_once():
     experience = collate([two_rounds()])
     reward_node(lambda one: RewardResult(team=1.0), mode="team").run(experience, 0)
     assert rewards_of(experience) == [0, 0, 0, 1, 0, 1]
+
+
+def test_team_gives_every_branch_and_node_its_reward_where_an_estimator_compares_them():
+    spoken = [turn(0, 0, [5], branch=0), turn(0, 0, [6], branch=1), turn(1, 0, [7]), turn(0, 1, [8], branch=1)]
+    experience = collate([trajectory("a", spoken)])
+    reward_node(lambda one: RewardResult(team=1.0), mode="team_by_speaker").run(experience, 0)
+    assert rewards_of(experience) == [1, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "placement"),
+    [
+        ({"adv_estimator": "grpo"}, "team_by_speaker"),
+        ({"adv_estimator": "spiral"}, "team_by_speaker"),
+        ({"adv_estimator": "gae"}, "team"),
+        ({"adv_estimator": "own.py:fn", "reward_mode": "team"}, "team"),
+        ({"adv_estimator": "grpo", "reward_mode": "per_agent"}, "per_agent"),
+        ({"adv_estimator": "gae_marft"}, "chained"),
+    ],
+)
+def test_where_a_teams_reward_stands_goes_by_the_estimator(algorithm, placement):
+    nodes = [node(NodeKind.ADVANTAGES, groups=(0, 1), algorithm=AlgorithmSpec(**algorithm))]
+    assert reward_placement(nodes, nodes[0].algorithm) == placement
 
 
 def test_rewards_by_group_and_by_turn_find_their_turns():

@@ -271,6 +271,13 @@ def test_a_teams_reward_counts_once_for_an_agent_that_speaks_twice(stage, tmp_pa
     assert rewards(trajectory) == [0.0, 1.0]
 
 
+def test_an_estimator_of_rows_finds_a_teams_reward_at_every_node_of_an_agent(stage, tmp_path):
+    nodes = [rollout("draft", obs_with_env=True), rollout("final", "draft", **log_env(tmp_path))]
+    trajectory, _ = stage(nodes, rewards_with_env=True, algorithm={"adv_estimator": "grpo"})
+    assert rewards(trajectory) == [1.0, 1.0]
+    assert trajectory.reward == 1.0
+
+
 def test_rewards_are_only_written_down_unless_the_workflow_takes_them(stage, tmp_path):
     trajectory, _ = stage(pair(**log_env(tmp_path)), max_rounds=2)
     assert rewards(trajectory) == [0.0] * 4
