@@ -19,6 +19,7 @@ from dagrl.backends.pool import ModelPool
 from dagrl.backends.recorded import MuteGenerator, RecordedGenerator, Recording, recording_of
 from dagrl.backends.scripted import TurnKey, turn_seed
 from dagrl.experience import Sequences, collate
+from dagrl.nodes.base import by_prompt
 from dagrl.runtime.player import Player
 from dagrl.runtime.process_random import random_state, set_random_state
 from dagrl.types import ExtraRollout, Metrics, Task, Trajectory, Turn, Variation
@@ -86,11 +87,8 @@ class Probes:
 
     def _chosen(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
         """The first sample of each of the first prompts."""
-        first: dict[tuple[int, str], Trajectory] = {}
-        for one in trajectories:
-            if one.turns:
-                first.setdefault((one.step, one.task.task_id), one)
-        return list(first.values())[: self._num_conversations]
+        prompts = by_prompt(one for one in trajectories if one.turns)
+        return [samples[0] for samples in prompts[: self._num_conversations]]
 
     def _seed(self, trajectory: Trajectory, turn: Turn) -> int:
         """That the turn was asked for with."""

@@ -8,14 +8,12 @@ and library versions give the same weights.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from teaching import CHAT_SPECIAL, END, IGNORED, PAD, Progress, build_tokenizer
+from teaching import CHAT_SPECIAL, END, IGNORED, PAD, Progress, build_tokenizer, one_thread
 from transformers import PreTrainedTokenizerFast, Qwen2VLConfig, Qwen2VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -60,17 +58,6 @@ def make(
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     processor.save_pretrained(folder)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums are rounded alike however many cores there are."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, hidden_size: int) -> Qwen2VLForConditionalGeneration:

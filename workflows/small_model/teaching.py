@@ -65,14 +65,14 @@ def teach(
         torch.manual_seed(seed)
         model = build_model(len(tokenizer), hidden_size, num_layers)
     course = _course(syllabus, lesson_steps, demo_steps)
-    with _one_thread():
+    with one_thread():
         _train(model, tokenizer, course, random.Random(seed), batch_size=batch_size, progress=progress)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Sums are rounded alike however many cores there are; for tensors this small a second thread gains nothing."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

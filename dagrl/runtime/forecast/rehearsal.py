@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dagrl.backends.base import Generator, Tokenizer
+from dagrl.backends.recorded import MuteGenerator
 from dagrl.experience import last_rounds
 from dagrl.nodes.base import TrajectoryFault
 from dagrl.nodes.transcript import Scribe
 from dagrl.runtime.conversation import Conversation, Scene, Stage
 from dagrl.runtime.plan import PlayPlan, make_plan
 from dagrl.runtime.player import rollout_nodes
-from dagrl.types import Completion, FinishReason, GenerationRequest, Metrics, Task, Trajectory
+from dagrl.types import Completion, FinishReason, GenerationRequest, Task, Trajectory
 from dagrl.workflow.graph import Workflow
 
 TokenizerOf = Callable[[int], Tokenizer]
@@ -52,7 +52,7 @@ class Rehearsal:
         return [turn for turns in self.turns.values() for turn in turns if turn.group in wanted]
 
 
-class _Filler:
+class _Filler(MuteGenerator):
     """Answers every request at full length with one token over and over: the last of the prompt."""
 
     async def generate(self, request: GenerationRequest) -> Completion:
@@ -63,18 +63,6 @@ class _Filler:
             finish_reason=FinishReason.LENGTH,
             policy_version=0,
         )
-
-    def begin_batch(self) -> None:
-        return None
-
-    def away(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def metrics(self) -> Metrics:
-        return {}
-
-    async def close(self) -> None:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
