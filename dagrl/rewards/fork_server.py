@@ -14,8 +14,9 @@ class ForkServer:
     """Started when it is first needed, again when it died, and gone with this process. For several threads.
 
     Its only way in is a Unix socket on its descriptor 0, and what goes in are descriptors, never data: each job talks
-    with the process that was forked for it over a connection of its own. When this process ends, however it ends, the
-    kernel closes the socket, which the server takes for its end. Processes forked from this one start their own.
+    with the process that was forked for it over a connection of its own. What comes out is a byte for each fork. When
+    this process ends, however it ends, the kernel closes the socket, which the server takes for its end. Processes
+    forked from this one start their own.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -33,23 +34,35 @@ class ForkServer:
         """None before the first job."""
         return None if self._process is None else self._process.pid
 
-    def connect(self) -> socket.socket:
-        """A connection with a fresh process; one that ends at once where none can be started."""
+    def connect(self, limit_s: float) -> socket.socket:
+        """A connection with a fresh process; one that ends at once where none can be started, or not in `limit_s`."""
         ours, theirs = socket.socketpair()
         with theirs, self._lock:
-            for _ in range(2):
-                try:
-                    socket.send_fds(self._running(), [b"1"], [theirs.fileno()])
-                except ConnectionError:  # it died since its last job
-                    self._stop()
-                else:
-                    break
+            if not self._forks_for(theirs, limit_s):  # it died since its last job
+                self._forks_for(theirs, limit_s)
         return ours
 
     def close(self) -> None:
         """Ends it, and all that it forked; the next job starts another one."""
         with self._lock:
             self._stop()
+
+    def _forks_for(self, connection: socket.socket, limit_s: float) -> bool:
+        """False where the server died, and may be started again. What is sent to one that is dying is lost without a
+        word, so it says when it has forked."""
+        try:
+            control = self._running()
+            control.settimeout(limit_s)
+            socket.send_fds(control, [b"1"], [connection.fileno()])
+            if control.recv(1):
+                return True
+        except ConnectionError:
+            pass
+        except TimeoutError:  # it hangs, and another one would
+            self._stop()
+            return True
+        self._stop()
+        return False
 
     def _running(self) -> socket.socket:
         if self._process is not None and self._process.poll() is not None:

@@ -17,7 +17,7 @@ CONNECTION = 0
 
 
 def serve(answer: Callable[[], None]) -> None:
-    """Calls `answer` in a session of its own for every connection, until the other side is gone."""
+    """Calls `answer` in a session of its own for every connection, and says so, until the other side is gone."""
     control = socket.socket(fileno=CONNECTION)
     signal.signal(signal.SIGCHLD, _bury)
     gc.freeze()  # what is here now is left alone by the collector, or every process would copy all of it
@@ -32,6 +32,7 @@ def serve(answer: Callable[[], None]) -> None:
             finally:
                 os._exit(1)
         os.close(received[0])
+        control.send(b"1")
 
 
 def _bury(*_: Any) -> None:

@@ -156,7 +156,7 @@ def _started(job: dict[str, Any]) -> Iterator[tuple[dict[str, Any], _Lines]]:
         raise DagrlError("programs of a model run on Linux only", where="reward 'code'", how="use a Linux container")
     data = json.dumps(job).encode()
     for _ in range(_TRIES):
-        with _server().connect() as connection:
+        with _server().connect(_START_S) as connection:
             try:
                 lines = _Lines(connection)
                 _send(connection, data)

@@ -194,11 +194,12 @@ def test_an_attack_on_it_comes_to_nothing(walls: str) -> None:
 
 
 def test_killed_between_jobs_it_is_started_again(server: ForkServer) -> None:
-    before = server.pid
-    assert before is not None
-    os.kill(before, signal.SIGKILL)
-    assert printed("print('again')") == "again\n"
-    assert server.pid != before
+    for _ in range(10):  # it is still dying, or dead, or buried
+        before = server.pid
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        assert printed("print('again')") == "again\n"
+        assert server.pid != before
 
 
 def test_killed_in_the_middle_of_a_job_it_takes_the_job_along_and_the_next_one_runs(server: ForkServer) -> None:

@@ -420,6 +420,7 @@ while received := socket.recv_fds(control, 1, 1)[1]:
         sys.stdout.flush()
         os._exit(0)
     os.close(received[0])
+    control.send(b"1")
 """
 
 
