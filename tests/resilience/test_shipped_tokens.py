@@ -20,7 +20,7 @@ WORKFLOWS = Path(__file__).parents[2] / "workflows"
 SMALL = (
     "trainer.total_steps=2", "trainer.on_logprob_drift=stop", "trainer.val_without=[]", "trainer.min_improvement=null",
     "trainer.show_sample_freq=0", "trainer.critic_warmup=0", "data.train_batch_size=4", "data.val_files=[]",
-    "model.recipe_kwargs={lesson_steps: 2, demo_steps: 1}", "rollout.max_rounds=1", "rollout.max_context_len=256",
+    "rollout.max_rounds=1", "rollout.max_context_len=256",
     "rollout.sampling.max_tokens=16", "actor.ppo_mini_batch_size=null", "critic.ppo_mini_batch_size=null",
 )  # fmt: skip
 """A length for a test and a model that is hardly taught; all else stays as it ships."""
@@ -29,8 +29,14 @@ NOT_HERE = (
     f"model.recipe={WORKFLOWS / 'small_model/marft.py'}:make",
 )  # fmt: skip
 """For a workflow whose model and data are not in the repository."""
+PROGRAMS = (
+    f"data.train_files={WORKFLOWS / 'codegen/train.jsonl'}", f"model.recipe={WORKFLOWS / 'small_model/code.py'}:make",
+    "rollout.max_context_len=512",
+)  # fmt: skip
+"""After these, for one that needs programs."""
+TAUGHT = ("model.recipe_kwargs={lesson_steps: 2, demo_steps: 1}",)
 IMAGES = ("model.recipe_kwargs={lesson_steps: 2}", "rollout.max_rounds=2")
-"""For one whose recipe has lessons alone."""
+"""In place of these, for one whose recipe has lessons alone."""
 SHIPPED = sorted(path.name for path in WORKFLOWS.glob("*.yaml"))
 
 
@@ -39,7 +45,8 @@ SHIPPED = sorted(path.name for path in WORKFLOWS.glob("*.yaml"))
 def test_no_breach_and_no_drift(name, tmp_path, tmp_path_factory):
     with one_process(tmp_path_factory.getbasetemp() / "models"):
         is_large = load_workflow(WORKFLOWS / name).spec.config.model.path is not None
-        given = SMALL + NOT_HERE * is_large + IMAGES * (name == "image_turns.yaml")
+        given = SMALL + NOT_HERE * is_large + PROGRAMS * (name == "codegen_verifier_deepcoder.yaml")
+        given += IMAGES if name == "image_turns.yaml" else TAUGHT
         workflow = load_workflow(WORKFLOWS / name, given, load_plugins=True)
         (dtype,) = {group.model.dtype for group in workflow.groups}
         assert dtype == ("bfloat16" if is_large else "float32")

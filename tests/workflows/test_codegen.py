@@ -81,6 +81,13 @@ def test_each_attempt_is_paid_by_itself_and_the_last_one_counts():
     assert (scores[0, 0], scores[0, 1], scores[1, 0], scores["score"], scores["retried"]) == (0.0, 1.0, 1.0, 1.0, 1.0)
 
 
+@pytest.mark.slow
+def test_an_attempt_that_no_tester_had_room_for_is_judged_all_the_same():
+    task = Task(task_id="t", prompt="P", ground_truth=TRUTH)
+    alone = Trajectory(task=task, sample=0, step=0, turns=[turn(0, 0, (5,), response_text=RIGHT)])
+    assert shipped("codegen/process.py").score(alone) == {(0, 0): 1.0, "score": 1.0, "first_program": 1.0}
+
+
 def test_no_held_out_problem_is_trained_on_or_taught():
     train, test = ({json.loads(line)["prompt"][0]["content"] for line in (WORKFLOWS / "codegen" / f"{name}.jsonl")
                     .read_text().splitlines()} for name in ("train", "test"))  # fmt: skip

@@ -40,10 +40,14 @@ def post_process(tokenizer: Any, prompt_id: list[int], response_id: list[int]) -
 def score(trajectory: Trajectory) -> dict[Any, float]:
     """The first attempt and the tests as CodeReviewEnv judged them, a second attempt by the true tests.
 
-    The conversation counts as its last program.
+    The conversation counts as its last program. Where there was no room left for the tester, the attempt is judged here.
     """
-    seen, task = trajectory.observations[0], trajectory.task
+    task = trajectory.task
     programs = [turn.response_text for turn in trajectory.turns if turn.agent_group == 0]
+    if not trajectory.observations:
+        alone = compute_score(task.data_source, programs[0], task.ground_truth, {})
+        return {(0, 0): alone, "score": alone, "first_program": alone}
+    seen = trajectory.observations[0]
     right = [seen.rewards[0], *(compute_score(task.data_source, one, task.ground_truth, {}) for one in programs[1:])]
     rewards: dict[Any, float] = {(0, attempt): reward for attempt, reward in enumerate(right)}
     return rewards | {
