@@ -40,7 +40,7 @@ def post_process(tokenizer: Any, prompt_id: list[int], response_id: list[int]) -
 def score(trajectory: Trajectory) -> dict[Any, float]:
     """The first attempt and the tests as CodeReviewEnv judged them, a second attempt by the true tests.
 
-    The conversation counts as its last program. Where there was no room left for the tester, the attempt is judged here.
+    The conversation counts as its last program. Without room for a tester the attempt is judged here.
     """
     task = trajectory.task
     programs = [turn.response_text for turn in trajectory.turns if turn.agent_group == 0]
